@@ -41,24 +41,6 @@ async def told(made, name: str, *texts: str) -> list[str]:
     return [one.id for one in await made.sessions(name) if one.last is not None]
 
 
-@pytest.mark.feature("L16")
-async def test_sessions_are_found_by_words_and_by_meaning_in_one_conversation_or_in_all():
-    made = engine(MemoryStore(), embedder=Subjects())
-    trip, bill = await told(
-        made, "work", "The boat sailed out of the harbour.", "We paid and want our money back."
-    )
-    (herd,) = await told(made, "zoo", "The zebras are on the savanna.")
-
-    assert ids(await made.find_sessions("vessel"))[0] == trip, "no word of it was said"
-    assert ids(await made.find_sessions("reimbursed"))[0] == bill
-    assert ids(await made.find_sessions("horse"))[0] == herd
-    assert ids(await made.find_sessions("horse", name="zoo")) == [herd]
-    assert await made.find_sessions("horse", name="work") == [], "nothing there is near"
-    assert ids(await made.find_sessions("savanna", by_meaning=False)) == [herd]
-    assert await made.find_sessions("horse", by_meaning=False) == []
-    assert await made.find_sessions("savanna", name="work", by_meaning=False) == []
-
-
 async def test_a_session_that_is_named_comes_before_all_others():
     made = engine(MemoryStore(), embedder=Subjects())
     trip, bill = await told(made, "work", "The boat sailed.", "We paid.")

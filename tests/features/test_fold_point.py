@@ -1,67 +1,11 @@
 """When a summary is written, and what is sent until then: through the library, with every preset."""
 
 import asyncio
-from collections import Counter
 
 import pytest
 
 import refold
-from refold.core.presets import PRESETS
-
-ALL = tuple(PRESETS)
-FOREVER = 10**9
-WAITING = ("opal", "llms", "librechat")
-
-
-class Writer:
-    """A summariser that takes a number of turns. It quotes the first words of the user's messages."""
-
-    def __init__(self, turns: int = 0, *, fails: bool = False) -> None:
-        self.turns, self.fails = turns, fails
-        self.asked, self.turn = 0, 0
-
-    async def __call__(self, messages, *, previous, max_tokens):
-        self.asked += 1
-        ready = self.turn + self.turns
-        while self.turn < ready:  # noqa: ASYNC110  # turns pass without an event
-            await asyncio.sleep(0.001)
-        if self.fails:
-            raise TimeoutError
-        said = [one["content"][:50] for one in messages if one["role"] == "user"]
-        return "The user asks about crates.\n" + "\n".join(said[:10])
-
-
-class Run:
-    """One conversation of a preset with a summariser."""
-
-    def __init__(self, preset: str, window: int, writer: Writer, **settings: object) -> None:
-        self.events: list[refold.Event] = []
-        self.writer, self.sent = writer, []
-        self.chat = refold.Conversation(
-            "gpt-4o", preset=preset, window=window, summariser=writer, on_event=self.events.append, **settings
-        )
-
-    async def play(self, folds: int, *, words: int, turns: int = 400) -> None:
-        """Talk until the conversation was folded so many times."""
-        for number in range(turns):
-            self.writer.turn += 1
-            await self.chat.add(f"Where is crate {number}? " + "It was blue and heavy. " * words)
-            self.sent.append(await self.chat.context())
-            await self.chat.add({"role": "assistant", "content": f"Crate {number} is in hall {number % 7}."})
-            await asyncio.sleep(0.002)
-            if sum(self.folds().values()) >= folds:
-                break
-        if self.writer.turns < FOREVER:
-            self.writer.turn += 10**6
-            await self.chat.ready()
-
-    def folds(self) -> Counter[str]:
-        """The authors of the compactions."""
-        ends = [one for one in self.events if isinstance(one, refold.CompactionEnd)]
-        return Counter(one.author for one in ends if one.outcome == "installed")
-
-    def count(self, kind: type[refold.Event]) -> int:
-        return sum(isinstance(one, kind) for one in self.events)
+from tests.features.folds import ALL, Run, Writer
 
 
 @pytest.mark.feature("N4", "L17", "P5")
@@ -100,75 +44,6 @@ async def test_no_paid_summary_is_lost_in_a_window_that_fills_fast(words):
     assert run.count(refold.SummaryDiscarded) == 0
     assert run.count(refold.SummaryWritten) - used <= 1
     await run.chat.close()
-
-
-@pytest.mark.feature("X7", "C8", "O2")
-@pytest.mark.parametrize("preset", WAITING)
-async def test_a_preset_that_waits_sends_no_digest(preset):
-    run = Run(preset, 8_000, Writer(0))
-    await run.play(3, words=40)
-    assert set(run.folds()) == {"model"}
-    assert run.writer.asked == run.folds()["model"]  # only when it is needed
-    await run.chat.close()
-
-
-@pytest.mark.feature("X7")
-async def test_llms_keeps_the_last_two_messages_with_a_model_too():
-    run = Run("llms", 8_000, Writer(0))
-    await run.play(1, words=40)
-    assert len(run.sent[-1]["messages"]) <= 4  # the task's line, the summary, and two messages
-    await run.chat.close()
-
-
-@pytest.mark.feature("L1", "L17")
-async def test_lis_goes_on_with_the_full_history_until_the_summary_is_there():
-    run = Run("lis", 8_000, Writer(3))
-    await run.play(1, words=10)
-    assert set(run.folds()) == {"model"}
-    asked_at = next(
-        number
-        for number, fields in enumerate(run.sent)
-        if sum(len(str(one)) for one in fields["messages"]) > 0
-    )
-    assert asked_at == 0
-    sizes = [len(fields["messages"]) for fields in run.sent]
-    assert sizes[-2] > sizes[-1], "the switch came with the summary, and before it all was sent"
-    await run.chat.close()
-
-
-@pytest.mark.feature("X6")
-@pytest.mark.parametrize("preset", ALL)
-async def test_a_model_that_fails_leaves_the_conversation_going(preset):
-    run = Run(preset, 8_000, Writer(fails=True))
-    await run.play(4, words=40, turns=120)
-    assert run.count(refold.SummaryFailed) >= 1
-    assert "model" not in run.folds()
-    assert all(fields["messages"][-1]["content"].startswith("Where is crate") for fields in run.sent)
-    await run.chat.close()
-
-
-@pytest.mark.feature("X6")
-async def test_a_model_that_hangs_is_waited_for_no_longer_than_the_setting_says():
-    run = Run("opal", 8_000, Writer(FOREVER), summariser_timeout_s=0.05)
-    await run.play(1, words=40)
-    assert run.folds() == {"mechanical": 1}
-    await run.chat.close()
-
-
-@pytest.mark.feature("L1")
-async def test_the_limit_is_the_budget_of_the_input():
-    """A limit of 12,000 folds above 9,600 in the preset lis, whatever the output of the model."""
-    for model in ("gpt-4o", "claude-sonnet-4-5"):
-        chat = refold.Conversation(model, preset="lis", limit=12_000)
-        number, size = 0, 0
-        while not chat.receipts:
-            size = chat.measurement.content.tokens
-            await chat.add(f"Where is crate {number}? " + "It was blue. " * 40)
-            await chat.context()
-            await chat.add({"role": "assistant", "content": "In the hall."})
-            number += 1
-        assert 9_300 < size <= 9_800
-        await chat.close()
 
 
 @pytest.mark.feature("N10", "N4")

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import re
 from itertools import pairwise
+from pathlib import Path
 
+import aiohttp
 import pytest
 
 import refold
 from refold.cli.main import run
+from refold.config import Layer
 from refold.engine.events import text_of
+from refold.stores.memory.store import MemoryStore
 from refold.sync import Conversation, Engine
 from refold.testing import ScriptedUpstream, sign
 from refold.tokens import FittedCounter, counter_for
 from refold.upstreams import Provider, open_upstream
+from tests.config.samples import PRESET_OF, SAMPLES
+from tests.core.conversations import TextCounter
+from tests.embedder import Subjects
+from tests.features.folds import Run, Writer
 from tests.formats import answer, anthropic_call, anthropic_result, chat_call, chat_result, question
 from tests.gateway.conftest import served
 
+ROOT = Path(__file__).parents[2]
 LONG = "a line of a long listing, number {0}\n"
 
 
@@ -135,6 +146,31 @@ def test_the_resume_budget_is_a_setting(tmp_path, monkeypatch, capsys, budget, c
     assert json.loads(capsys.readouterr().out)["carries"] == carries
 
 
+@pytest.mark.feature("L3")
+def test_earlier_sessions_are_listed_and_resumed_by_id_or_by_words(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    with Engine(url, model="gpt-4o", window=8_000, embedder=Subjects()) as engine:
+        talk = engine.conversation("shop")
+        for text in ("The boat left the harbour.", "The zebras are on the savanna."):
+            talk.add(question(text), answer("I see."))
+            talk.start_session()
+        boat, zebras = (one.id for one in engine.sessions("shop") if one.last is not None)
+
+    def resume(*what):
+        assert run(["resume", "shop", *what, "--store", url, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert [one["id"] for one in resume()["sessions"]] == [zebras, boat]  # the latest first
+    for what, found in (((boat[:8],), boat), (("zebras", "savanna"), zebras)):
+        done = resume(" ".join(what))
+        assert (done["target"], done["carries"]) == (found, "full")
+    with Engine(url, model="gpt-4o", window=8_000) as engine:
+        talk = engine.conversation("shop")
+        talk.add(question("And now?"))
+        sent = talk.context()["messages"]
+    assert sent == [question("The zebras are on the savanna."), answer("I see."), question("And now?")]
+
+
 def folded_roles(preset, format_name, *, ends_with):
     """The roles of a request after a fold, and the edits of that request."""
     talk = Conversation("gpt-4o", preset=preset, format=format_name, window=6_000, max_output=500)
@@ -221,6 +257,31 @@ async def test_thinking_goes_on_in_a_tool_loop_that_began_with_it():
 
     assert sent["thinking"]["budget_tokens"] == 4_096
     assert told["x-refold-added"] == "thinking"
+
+
+@pytest.mark.feature("L13")
+@pytest.mark.parametrize(("effort", "tokens"), [("low", 1_024), ("high", 16_384), ("5k", 5_000)])
+async def test_thinking_effort_has_a_name_or_a_number_of_tokens(effort, tokens):
+    sent, _ = await thought_about([question("Why?")], thinking=effort, max_tokens=20_000)
+    assert sent["thinking"] == {"type": "enabled", "budget_tokens": tokens}
+
+
+@pytest.mark.feature("L13")
+async def test_the_latest_thinking_is_not_altered_by_a_compaction():
+    call, result = anthropic_call("look"), anthropic_result("look", "Nothing.")
+    said = [*turns(40, words=20), question("Look."), {**call, "content": [THOUGHT, *call["content"]]}, result]
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=12_000, compaction_preset="lis", summariser_enabled=False) as gate,
+        gate.anthropic() as client,
+    ):
+        thinking = {"type": "enabled", "budget_tokens": 1_024}
+        await client.messages.create(
+            model="claude-opus-4-8", max_tokens=2_000, messages=said, tools=LOOK, thinking=thinking
+        )
+        sent = upstream.requests[-1].json["messages"]
+    assert len(sent) < len(said) - 20
+    assert sent[-2] == said[-2]
 
 
 def _second(loop):
@@ -322,3 +383,534 @@ def test_a_notice_has_the_numbers_of_the_provider_that_decided():
     assert end.after.source == end.before.source
     assert end.after.messages < end.before.messages
     assert end.after.tokens == pytest.approx(end.after.counted * 1.4, rel=0.1)
+
+
+@pytest.mark.feature("L15")
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_notices_of_pruning_and_compaction_can_be_turned_off(is_on, caplog):
+    caplog.set_level(logging.INFO, "refold.events")
+    flags = {"notify_pruning": is_on, "notify_compaction": is_on, "compaction_preset": "lis"}
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(upstream, window=16_000, summariser_enabled=False, **flags) as gate,
+        gate.openai() as client,
+    ):
+        for messages in (look("read_log", output(9_000)), turns(60, words=20)):
+            await client.chat.completions.create(model="gpt-4o", messages=[*messages, question("And?")])
+    notices = [one.getMessage() for one in caplog.records if one.name == "refold.events"]
+    if not is_on:
+        assert notices == []
+        return
+    assert len(notices) == 2
+    assert re.search(r"🔧 Tool outputs pruned \(.+k → \d+, -99%\)\n  📊 Context: .+/.+ \(\d+%\)", notices[0])
+    assert re.search(r"⚙️ Compacted \(.+k → .+k\)\n(  \S+ .+\n){4}", notices[1])
+    for region in ("System", "Summary", "Kept context", "Tools", "Total"):
+        assert f"{region}: " in notices[1]
+
+
+# When a summary is written, and what is sent until then
+
+
+@pytest.mark.feature("L1", "L17")
+async def test_lis_goes_on_with_the_full_history_until_the_summary_is_there():
+    run = Run("lis", 8_000, Writer(3))
+    await run.play(1, words=10)
+    assert set(run.folds()) == {"model"}
+    sizes = [len(fields["messages"]) for fields in run.sent]
+    assert sizes[:-1] == [2 * turn + 1 for turn in range(len(sizes) - 1)]  # all was sent until the switch
+    assert sizes[-2] > sizes[-1]
+    await run.chat.close()
+
+
+@pytest.mark.feature("L1")
+def test_the_newest_4_000_tokens_are_kept():
+    talk = Conversation(
+        "gpt-4o", preset="lis", window=20_000, max_output=500, counter=TextCounter(), system="Be brief."
+    )
+    while not talk.receipts:
+        talk.add(question("q" * 500))
+        talk.context()
+        talk.add(answer("a" * 80))
+    talk.add(question("And now?"))
+    _, summary, *tail = talk.context()["messages"]
+    assert summary["role"] == "assistant"
+    assert 4_000 - 500 < sum(len(one["content"]) for one in tail[:-1]) <= 4_000
+
+
+@pytest.mark.feature("L1")
+async def test_the_limit_is_the_budget_of_the_input():
+    """A limit of 12,000 folds above 9,600 in the preset lis, whatever the output of the model."""
+    for model in ("gpt-4o", "claude-sonnet-4-5"):
+        chat = refold.Conversation(model, preset="lis", limit=12_000)
+        number, size = 0, 0
+        while not chat.receipts:
+            size = chat.measurement.content.tokens
+            await chat.add(f"Where is crate {number}? " + "It was blue. " * 40)
+            await chat.context()
+            await chat.add({"role": "assistant", "content": "In the hall."})
+            number += 1
+        assert 9_300 < size <= 9_800
+        await chat.close()
+
+
+@pytest.mark.feature("L6")
+@pytest.mark.parametrize(
+    ("usage", "is_compacted"),
+    [
+        ({"input_tokens": 8_000}, False),
+        ({"input_tokens": 8_001}, True),
+        ({"input_tokens": 1, "cache_read_input_tokens": 8_000}, True),
+        ({"input_tokens": 1, "cache_read_input_tokens": 4_000, "cache_creation_input_tokens": 3_999}, False),
+    ],
+)
+def test_reports_alone_decide_when_a_conversation_is_compacted(usage, is_compacted):
+    """What came from the cache counts once, and an answer that came since does not count."""
+    talk = Conversation("claude-opus-4-8", format="anthropic", preset="lis", window=10_000, max_output=500)
+    talk.add(question("The gulls flew out to sea. " * 800))
+    talk.context()
+    talk.record({"output_tokens": 900, **usage})
+    talk.add(answer("They were grey. " * 200))
+    talk.add(question("And now?"))
+    talk.context()
+    assert [one.reason for one in talk.receipts] == (
+        ["8,001 tokens > 80 % of 10,000"] if is_compacted else []
+    )
+
+
+@pytest.mark.feature("L4")
+def test_each_session_keeps_its_own_summary_and_ancestors_stay_reachable():
+    talk = Conversation("gpt-4o", preset="lis", window=6_000, max_output=500)
+    number, summaries = 0, []
+    while len(summaries) < 4:
+        talk.add(question(f"Step {number}: {'look at the next file. ' * 20}"))
+        sent = str(talk.context()["messages"][0]["content"])
+        talk.add(answer("It reads the settings and checks them. " * 12))
+        summaries = [one.summary for one in talk.receipts if one.summary]
+        number += 1
+    talk.add(question("And now?"))
+    sent = str(talk.context()["messages"][0]["content"])
+    for parent, child in pairwise(summaries):
+        assert parent.last == child.first  # none is merged into the next
+    assert summaries[-1].text.splitlines()[-1] in sent
+    assert "## Before that" in sent
+    assert re.search(r"^#s2 ", sent, re.MULTILINE)
+    for at, summary in enumerate(summaries):
+        assert summary.text.splitlines()[-1] in talk.recall(f"#s{at}", max_tokens=4_000)
+
+
+# Sessions
+
+TOPIC = "The cargo of the third ship waits in the harbour until the papers are signed. "
+SUMMARY = "## Goal\nGet the cargo out of the harbour.\n## Progress\n### Done\nThe papers were signed."
+
+
+def turns(count, first=0, words=10):
+    """So many questions, each with its answer."""
+    numbers = range(first, first + count)
+    return [
+        message
+        for number in numbers
+        for message in (question(f"Question {number}: {TOPIC * words}"), answer(f"Answer {number}."))
+    ]
+
+
+def told(capsys, *args):
+    """Run a command that succeeds, and return the document that it prints for programs."""
+    assert run([*args, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def assert_each_message_is_in_one_session(sessions, size):
+    """The live sessions of a branch follow one another without a gap, from the first message to the open end."""
+    live = sorted((one for one in sessions if one.state == "live"), key=lambda one: one.first)
+    assert live[0].first == 0
+    assert [one.last for one in live[:-1]] == [one.first for one in live[1:]]
+    assert live[-1].last is None
+    assert live[-1].first <= size
+
+
+@pytest.mark.feature("L2")
+async def test_a_new_session_has_no_parent_and_the_old_one_is_summarised_in_the_background():
+    may_write = asyncio.Event()
+
+    async def slow(messages, *, previous, max_tokens):
+        await may_write.wait()
+        return SUMMARY
+
+    async with refold.Engine("memory:", model="gpt-4o", window=8_000, summariser=slow) as engine:
+        talk = await engine.conversation("shop")
+        await talk.add(*turns(6))
+        await asyncio.gather(talk.start_session(), talk.add("Something else."))  # one waits for the other
+
+        assert (await talk.context())["messages"] == [question("Something else.")]
+        old, new = await engine.sessions("shop")
+        assert (old.first, old.last, new.first, new.kind) == (0, 12, 12, "new")
+        assert (new.parent, new.carries) == ("", "none")
+        assert (await talk.recall("#m0"))["content"].startswith("Question 0")
+        may_write.set()
+        await talk.ready()
+        (written,) = await engine.summaries([(await engine.sessions("shop"))[0].summary])
+        assert "The papers were signed." in written.summary.text
+
+
+@pytest.mark.feature("L2")
+def test_the_command_begins_a_session_that_shows_nothing(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    with Engine(url, model="gpt-4o", window=8_000) as engine:
+        engine.conversation("shop").add(*turns(6))
+    begun = told(capsys, "new", "shop", "--store", url)
+    old, new = told(capsys, "sessions", "shop", "--store", url)["sessions"]
+
+    assert (begun["closed"], old["last"]) == (old["id"], 12)
+    assert (new["kind"], new["carries"], new["parent"]) == ("new", "none", "")
+    with Engine(url, model="gpt-4o", window=8_000) as engine:
+        talk = engine.conversation("shop")
+        talk.add(question("Hello?"))
+        assert talk.context()["messages"] == [question("Hello?")]
+
+
+@pytest.mark.feature("L5", "L1")
+async def test_after_every_act_each_message_is_in_one_session(tmp_path):
+    async with refold.Engine(tmp_path / "chats.db", model="gpt-4o", preset="lis", window=6_000) as engine:
+        talk = await engine.conversation("shop")
+        for number in range(26):
+            sent, got = turns(1, first=number, words=20)
+            for act in (talk.add(sent), talk.context(), talk.add(got)):
+                await act
+                assert_each_message_is_in_one_session(await engine.sessions("shop"), talk.size)
+            if number == 16:
+                await talk.start_session()
+            if number == 18:
+                await talk.resume((await engine.sessions("shop"))[0])
+            if number == 22:
+                await talk.compact(keep=300)
+                assert await talk.undo()
+            assert_each_message_is_in_one_session(await engine.sessions("shop"), talk.size)
+        sessions = await engine.sessions("shop")
+        assert {one.kind for one in sessions} == {"root", "compaction", "new", "resume"}
+        for child in (one for one in sessions if one.kind == "compaction" and one.state == "live"):
+            (parent,) = (one for one in sessions if one.id == child.parent)
+            (written,) = await engine.summaries([parent.summary])
+            assert written.summary.last == parent.last == child.first  # by the number of the message
+        assert await engine.examine("shop") == []
+
+
+@pytest.mark.feature("L5")
+async def test_a_reply_to_a_request_from_before_the_switch_is_in_the_new_session(tmp_path):
+    async with refold.Engine(tmp_path / "chats.db", model="gpt-4o", preset="lis", window=8_000) as engine:
+        talk = await engine.conversation("shop")
+        await talk.add(*turns(8), question("And now?"))
+        await talk.context()  # the request is on its way
+        other = await engine.conversation("shop")
+        await other.compact(keep=600)
+        await talk.add(answer("The papers came late."))
+
+        parent, child = await engine.sessions("shop")
+        assert (child.parent, parent.last) == (parent.id, child.first)
+        assert child.first < talk.size - 1
+        assert (await talk.recall(f"#m{talk.size - 1}"))["content"] == "The papers came late."
+
+
+@pytest.mark.feature("L1")
+async def test_a_commit_that_fails_leaves_the_session_as_it_was():
+    store = MemoryStore()
+    async with refold.Engine(store, model="gpt-4o", preset="lis", window=8_000) as engine:
+        talk = await engine.conversation("shop")
+        await talk.add(*turns(8), question("And now?"))
+        before, sessions, commit = await talk.context(), await engine.sessions("shop"), store.commit
+
+        async def fails(*_args, **_more):
+            raise refold.StoreError("the disk is full")
+
+        store.commit = fails
+        with pytest.raises(refold.StoreError):
+            await talk.compact(keep=600)
+        store.commit = commit
+        assert await engine.sessions("shop") == sessions
+        assert await talk.context() == before
+        await talk.compact(keep=600)
+        parent, child = await engine.sessions("shop")
+        assert (child.kind, child.parent, child.first) == ("compaction", parent.id, parent.last)
+        assert parent.summary
+
+
+@pytest.mark.feature("L16")
+async def test_closed_sessions_are_found_by_words_and_by_meaning_in_one_conversation_or_in_all():
+    async def close(engine, name, *texts):
+        talk = await engine.conversation(name)
+        for text in texts:
+            await talk.add(question(text), answer("I see."))
+            await talk.start_session()
+        return [one.id for one in await engine.sessions(name) if one.last is not None]
+
+    def ids(found):
+        return [one.id for _, one in found]
+
+    async with refold.Engine("memory:", model="gpt-4o", embedder=Subjects()) as engine:
+        trip, bill = await close(engine, "work", "The boat left the harbour.", "We want our money back.")
+        (herd,) = await close(engine, "zoo", "The zebras are on the savanna.")
+
+        assert ids(await engine.find_sessions("vessel"))[0] == trip  # nobody said this word
+        assert ids(await engine.find_sessions("reimbursed"))[0] == bill
+        assert ids(await engine.find_sessions("horse", name="zoo")) == [herd]
+        assert await engine.find_sessions("horse", name="work") == []
+        assert ids(await engine.find_sessions("savanna", by_meaning=False)) == [herd]
+        assert await engine.find_sessions("horse", by_meaning=False) == []
+
+
+@pytest.mark.feature("L16")
+def test_the_command_finds_a_session_that_a_compaction_closed(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    with Engine(url, model="gpt-4o", window=8_000, embedder=Subjects()) as engine:
+        talk = engine.conversation("shop")
+        talk.add(question("The zebras are on the savanna. " * 40), answer("Yes."), *turns(6))
+        talk.compact(keep=300)
+        closed = engine.sessions("shop")[0].id
+    for words in (("savanna",), ("savanna", "--in", "shop")):
+        found = told(capsys, "search", "--sessions", *words, "--words-only", "--store", url)["sessions"]
+        assert found[0]["id"] == closed
+    assert run(["search", "--sessions", "horse", "--words-only", "--store", url]) == 1
+
+
+# Tool output, by policy and by tool
+
+BOOK = "Chapter {0} of the book is about the whale.\n"
+
+
+def three_tools():
+    """Results of three tools, of which the second may have a rule of its own; the last one is small."""
+    book = BOOK.format(7) * 500
+    return [*look("read_log", output(6_000)), *look("read_book", book), *look("ls", "a.py and b.py, too")]
+
+
+async def pruned(window=100_000, **flags):
+    """The results of the three tools as the provider gets them from a gateway with these settings."""
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(upstream, window=window, compaction_preset="lis", summariser_enabled=False, **flags) as gate,
+        gate.openai() as client,
+    ):
+        await client.chat.completions.create(model="gpt-4o", messages=[*three_tools(), question("And?")])
+        return [text[:20] for text in results(json.loads(upstream.requests[-1].body)["messages"])]
+
+
+@pytest.mark.feature("L8")
+@pytest.mark.parametrize(
+    ("flags", "sent"),
+    [
+        ({}, ["read_log #m2", "read_book #m6", "a.py and b.py, too"]),
+        ({"compaction_tools": ["read_book=summarise"]}, ["read_log #m2", BOOK.format(7)[:20], "a.py and b.py, too"]),
+        ({"compaction_tool_policy": "keep_all"}, [LONG.format(0)[:20], BOOK.format(7)[:20], "a.py and b.py, too"]),
+        ({"compaction_tool_policy": "keep_none"}, ["read_log #m2", "read_book #m6", "ls #m10"]),
+    ],
+    ids=["auto", "a rule for a tool", "keep_all", "keep_none"],
+)  # fmt: skip
+async def test_the_policy_for_tool_output_is_a_setting(flags, sent):
+    assert await pruned(**flags) == sent
+
+
+@pytest.mark.feature("L8")
+async def test_keep_all_prunes_when_the_conversation_is_compacted():
+    sent = await pruned(window=12_000, compaction_tool_policy="keep_all")
+    assert sent[0] == "read_log #m2"
+
+
+@pytest.mark.feature("L8")
+async def test_the_output_of_a_tool_that_is_summarised_goes_into_the_prompt_of_the_summary():
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        ScriptedUpstream(otherwise=SUMMARY) as writer,
+        served(
+            upstream,
+            window=100_000,
+            compaction_preset="lis",
+            compaction_tools=["read_book=summarise"],
+            summariser_models=[f"small@{writer.url}/v1"],
+        ) as gate,
+        gate.openai() as client,
+    ):
+        said = [*three_tools(), *turns(3, words=60), question("And?")]
+        name = {"x-refold-conversation": "books"}
+        await client.chat.completions.create(model="gpt-4o", messages=said, extra_headers=name)
+        async with aiohttp.ClientSession() as session:
+            await session.post(f"{gate.url}/refold/conversations/books/compact", json={"keep": 500})
+    asked = "".join(one.body.decode() for one in writer.requests)
+    assert asked.count(BOOK.format(7).strip()) == 500
+
+
+# Cache breakpoints
+
+
+def marked_places(body):
+    """The places of a request that carry a breakpoint: `system`, or the beginning of a message's text."""
+    found = ["system" for block in body["system"] if "cache_control" in block]
+    for message in body["messages"]:
+        blocks = message["content"] if isinstance(message["content"], list) else []
+        found += [
+            str(block.get("text") or block.get("content")) for block in blocks if "cache_control" in block
+        ]
+    return found
+
+
+@pytest.mark.feature("L9")
+@pytest.mark.parametrize("ttl", ["5m", "1h", "off"])
+async def test_breakpoints_stand_after_the_system_prompt_the_summary_the_pruned_and_everything(ttl):
+    def used(name, text):
+        return [question("Look."), anthropic_call(name), anthropic_result(name, text), answer("I see.")]
+
+    said = turns(20, words=30)
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(
+            upstream, window=12_000, compaction_preset="lis", summariser_enabled=False, cache_ttl=ttl
+        ) as gate,
+        gate.anthropic() as client,
+    ):
+        for more in ((), used("read_log", output(9_000)), [question("And now?"), answer("Well.")]):
+            said += more
+            await client.messages.create(
+                model="claude-opus-4-8",
+                max_tokens=200,
+                messages=[*said, question("Go on.")],
+                system="Be brief.",
+            )
+        sent = upstream.requests[-1].json
+    if ttl == "off":
+        assert "cache_control" not in json.dumps(sent)
+        return
+    system, summary, boundary, tail = marked_places(sent)
+    assert (system, tail) == ("system", "Go on.")
+    assert summary.startswith("Here is context from the previous conversation session")
+    assert boundary.startswith("read_log #m")
+    times = re.findall(r'"cache_control": ({.*?})', json.dumps(sent))
+    assert {json.loads(one).get("ttl", "5m") for one in times} == {ttl}
+
+
+@pytest.mark.feature("L9")
+@pytest.mark.parametrize("own", [1, 3, 4])
+async def test_breakpoints_of_the_client_stay_and_the_total_is_at_most_four(own):
+    said, is_folded = [], False
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(upstream, window=6_000, summariser_enabled=False) as gate,
+        gate.anthropic() as client,
+    ):
+        for number in range(40):
+            said += turns(1, first=number)
+            marked = [dict(one) for one in said[:-1]]
+            for message in marked[::-2][:own]:
+                text = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}
+                message["content"] = [text]
+            await client.messages.create(
+                model="claude-opus-4-8", max_tokens=200, messages=marked, system="Be brief."
+            )
+            sent = upstream.requests[-1].json
+            assert json.dumps(sent).count("cache_control") <= 4
+            assert sent["messages"][-1] == marked[-1]
+            is_folded = len(sent["messages"]) < len(marked)
+    assert is_folded
+
+
+# The summariser
+
+
+@pytest.mark.feature("L10")
+@pytest.mark.parametrize("is_named", [True, False])
+async def test_the_summariser_has_its_own_provider_model_and_key_or_those_of_the_conversation(
+    is_named, monkeypatch
+):
+    monkeypatch.setenv("BOX_KEY", "operators-own")
+    async with (
+        ScriptedUpstream(otherwise=SUMMARY) as writer,
+        ScriptedUpstream(otherwise=SUMMARY, window=None) as upstream,
+    ):
+        box = {"upstreams.box.url": f"{writer.url}/v1", "upstreams.box.key_env": "BOX_KEY"}
+        named = {"summariser_models": ["box:small"]} if is_named else {}
+        async with served(
+            upstream, window=8_000, layers=[Layer("user", box)], compaction_preset="opal", **named
+        ) as gate:
+            body = {"model": "gpt-5", "messages": [*turns(60), question("And?")], "max_tokens": 100}
+            await gate.post(
+                "/v1/chat/completions", json.dumps(body).encode(), authorization="Bearer clients-own"
+            )
+    *asked, sent = [*writer.requests, *upstream.requests]
+    assert asked
+    model, key = ("small", "operators-own") if is_named else ("gpt-5", "clients-own")
+    for one in asked:
+        assert (one.json["model"], one.headers["authorization"]) == (model, f"Bearer {key}")
+    assert len(upstream.requests) == (1 if is_named else 1 + len(asked))
+    assert (sent.json["model"], sent.headers["authorization"]) == ("gpt-5", "Bearer clients-own")
+    assert "The papers were signed." in sent.body.decode()
+
+
+# Settings
+
+
+def documented_settings():
+    """Every row of the table of settings: its key, its variable and its flag."""
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.]+)` \| `(REFOLD_[\w<>]+)` \| `(--[\w-]+)`", page, re.MULTILINE)
+    return {name: (variable, flag) for name, variable, flag in rows}
+
+
+@pytest.mark.feature("L14")
+def test_every_setting_has_a_row_in_one_table_with_its_variable_and_its_flag(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    settings = documented_settings()
+    assert run(["config", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    keys = {
+        f"{section}.{field}"
+        for section, table in schema["properties"].items()
+        for field in table.get("properties", ())
+    }
+    assert keys == {name for name in settings if not name.startswith("upstreams.")}
+    assert run(["serve", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [flag for _, flag in settings.values() if f"{flag} " not in shown.replace(",", " ")] == []
+
+
+@pytest.mark.feature("L14")
+def test_every_variable_sets_its_setting(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name, (variable, _) in documented_settings().items():
+        if name.startswith("upstreams."):
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("REFOLD_COMPACTION_PRESET", PRESET_OF.get(name, "lis"))
+            patch.setenv("REFOLD_COMPACTION_ALLOW_SYSTEM_SUMMARY", "on")
+            patch.setenv(variable, SAMPLES[name][0][1])
+            found = told(capsys, "config", "show")
+        origin = found["origins"][name]
+        assert (origin["source"], origin["place"]) == ("environment", variable)
+
+
+@pytest.mark.feature("L14")
+@pytest.mark.parametrize(
+    ("name", "wrong", "words"),
+    [
+        ("compaction.trigger", "80", "80% or 0.8"),
+        ("compaction.trigger", "120%", "0% to 100%"),
+        ("compaction.tool_prune_threshold", "80%", "4000 or 4k"),
+        ("compaction.keep_recent", "25", "25% for a share"),
+        ("server.port", "70000", "65,535"),
+        ("compaction.tool_policy", "keep_some", "keep_none"),
+    ],
+)
+def test_a_percent_is_never_read_as_tokens_and_ranges_are_checked(
+    name, wrong, words, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REFOLD_COMPACTION_PRESET", "lis")
+    variable, flag = documented_settings()[name]
+    assert run(["serve", flag, wrong, "--store", str(tmp_path)]) == 2  # a folder: it never begins to serve
+    refused = capsys.readouterr().err
+    assert (name in refused or flag in refused, words in refused) == (True, True)
+    monkeypatch.setenv(variable, wrong)
+    (fault,) = [one for one in faults_of(capsys) if one["key"] == name]
+    assert (fault["place"], words in fault["what"] + fault["hint"]) == (variable, True)
+
+
+def faults_of(capsys):
+    assert run(["config", "check", "--json"]) == 1
+    return json.loads(capsys.readouterr().out)["faults"]

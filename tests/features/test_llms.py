@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
+import re
 import subprocess
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, redirect_stdout, suppress
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 import refold
+from refold.cli.main import run
 from refold.model.tokens import Usage
 from refold.stores.url import open_store
-from refold.testing import Refuse, ScriptedUpstream, say
+from refold.sync import Conversation, Engine
+from refold.testing import Broken, Refuse, ScriptedUpstream, call, say
+from scripts.features import main as list_features
+from tests.embedder import Subjects
+from tests.features.folds import ALL, FOREVER, WAITING, Run, Writer
 from tests.formats import answer, question
+from tests.formats import turn as file_turn
 from tests.gateway.conftest import served, target_for
 from tests.gateway.test_admin import asked
 from tests.gateway.test_summarisers import SUMMARY, either, is_question, told
 
+ROOT = Path(__file__).parents[2]
 TEXT = "We talked about the shop, and the customer wants the money of the order back soon. " * 24
 
 
@@ -144,8 +154,10 @@ async def test_without_a_summariser_nothing_is_warned_of(caplog):
     assert not warnings(caplog)
 
 
-async def chat_until_folded(gate, *, ready=True, turns=101, **headers):
-    """Send a growing conversation, and return the response headers of each request."""
+async def chat_until_folded(gate, *, ready=True, turns=101, stops=False, **headers):
+    """Send a growing conversation, and return the response headers of each request. With `stops`, the first
+    request with a summary is the last one.
+    """
     found = []
     for turn in range(1, turns, 2):
         body = json.dumps({"model": "gpt-5", "messages": told(turn), "max_tokens": 100}).encode()
@@ -154,6 +166,8 @@ async def chat_until_folded(gate, *, ready=True, turns=101, **headers):
         )
         assert status == 200
         found.append(said)
+        if stops and "x-refold-summary" in said:
+            break
         for live in (await gate.gateway.host("local")).table if ready else ():
             await live.conversation.ready()
     return found
@@ -176,7 +190,7 @@ async def test_the_gateway_names_the_author_in_a_header_and_its_pages(is_model_u
         ScriptedUpstream(window=6_000, otherwise=reply) as upstream,
         served(upstream, window=6_000, **settings) as gate,
     ):
-        sent = await chat_until_folded(gate)
+        sent = await chat_until_folded(gate, stops=True)
         _, detail = await asked(gate, "GET", "conversations/ships")
         _, (listed,) = await asked(gate, "GET", "conversations")
 
@@ -187,23 +201,26 @@ async def test_the_gateway_names_the_author_in_a_header_and_its_pages(is_model_u
 
 
 def cli(folder, *args):
-    """Run the program as users do, and return its output."""
-    store = f"sqlite:///{folder / 'chats.db'}"
-    command = [sys.executable, "-m", "refold", *args, "--store", store]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+    """Run a command that succeeds on the store of a folder, and return its output."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert run([*args, "--store", f"sqlite:///{folder / 'chats.db'}"]) == 0
+    return out.getvalue()
 
 
 @pytest.mark.feature("X6", "X2")
 def test_the_commands_name_the_author_of_a_summary(tmp_path):
     why = "digest; no summariser is configured"
-    cli(tmp_path, "import", "examples/coding-agent.json", "--as", "shifts")
+    cli(tmp_path, "import", str(ROOT / "examples/coding-agent.json"), "--as", "shifts")
     cli(tmp_path, "compact", "shifts", "--window", "12000")
 
     sessions = json.loads(cli(tmp_path, "sessions", "shifts", "--json"))
     assert (sessions["summary"], sessions["sessions"][0]["author"]) == (why, why)
     assert why in cli(tmp_path, "conversations")
-    assert json.loads(cli(tmp_path, "show", "shifts", "--json"))["summary"] == why
+    store = f"sqlite:///{tmp_path / 'chats.db'}"
+    program = [sys.executable, "-m", "refold", "show", "shifts", "--json", "--store", store]
+    shown = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert json.loads(shown)["summary"] == why
 
 
 @pytest.mark.feature("X14")
@@ -412,3 +429,593 @@ async def test_the_usage_ratio_is_that_of_the_provider_s_last_prompt():
             assert (found["tokens"], found["limit"]) == (6_000, 10_380)
         assert found["ratio"] == pytest.approx(6_000 / 10_380)
         assert (found["billed"]["input"], found["billed"]["output"]) == (12_000, 10)
+
+
+# When a summary is written, and what is sent until then
+
+
+@pytest.mark.feature("X7", "C8", "O2")
+@pytest.mark.parametrize("preset", WAITING)
+async def test_a_preset_that_waits_sends_no_digest(preset):
+    run = Run(preset, 8_000, Writer(0))
+    await run.play(3, words=40)
+    assert set(run.folds()) == {"model"}
+    assert run.writer.asked == run.folds()["model"]  # only when it is needed
+    await run.chat.close()
+
+
+@pytest.mark.feature("X7")
+async def test_llms_keeps_the_last_two_messages_with_a_model_too():
+    run = Run("llms", 8_000, Writer(0))
+    await run.play(1, words=40)
+    assert len(run.sent[-1]["messages"]) <= 4  # the task's line, the summary, and two messages
+    await run.chat.close()
+
+
+@pytest.mark.feature("X6")
+@pytest.mark.parametrize("preset", ALL)
+async def test_a_model_that_fails_leaves_the_conversation_going(preset):
+    run = Run(preset, 8_000, Writer(fails=True))
+    await run.play(4, words=40, turns=120)
+    assert run.count(refold.SummaryFailed) >= 1
+    assert "model" not in run.folds()
+    assert all(fields["messages"][-1]["content"].startswith("Where is crate") for fields in run.sent)
+    await run.chat.close()
+
+
+@pytest.mark.feature("X6")
+async def test_a_model_that_hangs_is_waited_for_no_longer_than_the_setting_says():
+    run = Run("opal", 8_000, Writer(FOREVER), summariser_timeout_s=0.05)
+    await run.play(1, words=40)
+    assert run.folds() == {"mechanical": 1}
+    await run.chat.close()
+
+
+# The list of features and the gate
+
+
+LISTED = """
+[A1]
+title = "first"
+done = true
+closes = "core"
+
+[A2]
+title = "second"
+done = false
+closes = "store"
+"""
+
+
+@pytest.mark.feature("X0")
+def test_the_script_lists_every_feature_with_the_tests_that_prove_it(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "tests" / "features"
+    folder.mkdir(parents=True)
+    (tmp_path / "features.toml").write_text(LISTED)
+    (folder / "test_it.py").write_text(PROOF.format("pass"))
+    monkeypatch.chdir(folder)
+    assert list_features([]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "A1   done  first",
+        "           tests/features/test_it.py::test_a1",
+        "A2   open  second",
+        "2 features, 1 done",
+    ]
+
+
+GATED = """
+[pytest]
+testpaths = tests
+addopts = -p tests.feature_gate --strict-markers --import-mode=importlib
+markers =
+    feature(*ids): ids
+"""
+FEATURE = '[A1]\ntitle = "first"\ndone = true\n'
+PROOF = (
+    'import pytest\n\n@pytest.mark.feature("A1")\ndef test_a1():\n    {0}\n\ndef test_other():\n    pass\n'
+)
+
+
+@pytest.mark.feature("X0")
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [("pass", ""), ("pytest.skip('not here')", "*A1  first (skipped: tests/features/test_it.py::test_a1)*")],
+)
+def test_the_run_fails_if_a_feature_that_is_done_has_no_test_that_passed(pytester, monkeypatch, body, told):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makefile(".ini", pytest=GATED)
+    (pytester.path / "features.toml").write_text(FEATURE)
+    folder = pytester.path / "tests" / "features"
+    folder.mkdir(parents=True)
+    (folder / "test_it.py").write_text(PROOF.format(body))
+    result = pytester.runpytest_inprocess()
+    assert result.ret == (1 if told else 0)
+    if told:
+        result.stdout.fnmatch_lines([told])
+
+
+# Settings
+
+
+@pytest.mark.feature("X1", "X9")
+async def test_a_change_of_settings_holds_at_once_and_after_a_restart():
+    async with ScriptedUpstream(otherwise="Fine.") as upstream:
+        async with served(upstream, window=8_000) as gate:
+            store = gate.store
+            status, shown = await asked(
+                gate, "POST", "config", {"compaction": {"preset": "lis"}, "notify.pruning": False}
+            )
+            assert (status, shown["settings"]["compaction"]["preset"]) == (200, "lis")
+            assert shown["origins"]["compaction.preset"] == "an update while it runs"
+        async with served(upstream, window=8_000, store=store) as gate:
+            _, shown = await asked(gate, "GET", "config")
+    assert shown["settings"]["compaction"]["preset"] == "lis"
+    assert shown["settings"]["notify"]["pruning"] is False
+
+
+@pytest.mark.feature("X1", "X9")
+@pytest.mark.parametrize(
+    "change, status, words",
+    [
+        ({"compaction": {"preset": "best"}}, 400, "compaction.preset"),
+        ({"compaction": {"presset": "lis"}}, 400, "compaction.presset"),
+        ({"compaction": {"preset": "lis", "recoveries": 9}}, 400, "compaction.recoveries"),
+        ({"compaction": {"enabled": False}}, 409, "the flag --compaction-enabled"),
+        ({"upstreams": {"openai": {"url": "http://evil"}}}, 403, "upstreams"),
+        ({"store": {"url": "memory:"}}, 403, "store.url"),
+        ({"server": {"port": 1}}, 403, "server.port"),
+        ([], 400, "JSON object"),
+    ],
+)
+async def test_a_change_that_cannot_be_leaves_everything_as_it_was(change, status, words):
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, compaction_enabled=True) as gate,
+    ):
+        found, refused = await asked(gate, "POST", "config", change)
+        assert found == status
+        assert words in refused["error"]["message"]
+        _, shown = await asked(gate, "GET", "config")
+        assert shown["settings"]["compaction"]["preset"] == "refold"
+
+
+@pytest.mark.feature("X1")
+def test_the_environment_comes_before_the_file_of_the_project_and_that_before_your_own(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    assert run(["config", "init", "--user"]) == run(["config", "init"]) == 0
+    own, project = (Path(line) for line in capsys.readouterr().out.splitlines())
+    assert '# preset = "refold"' in project.read_text()
+
+    def preset():
+        assert run(["config", "show", "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        return shown["settings"]["compaction"]["preset"], shown["origins"]["compaction.preset"]["source"]
+
+    assert preset() == ("refold", "default")
+    own.write_text('[compaction]\npreset = "lis"\n')
+    assert preset() == ("lis", "user")
+    project.write_text('[compaction]\npreset = "opal"\n')
+    assert preset() == ("opal", "project")
+    monkeypatch.setenv("REFOLD_COMPACTION_PRESET", "llms")
+    assert preset() == ("llms", "environment")
+
+
+# Statistics
+
+
+@pytest.mark.feature("X2")
+async def test_statistics_survive_a_restart_and_old_conversations_are_deleted(tmp_path):
+    now = [1_000_000.0]
+    settings = {"model": "gpt-4o", "preset": "llms", "window": 8_000, "max_output": 500}
+    async with refold.Engine(tmp_path / "chats.db", clock=lambda: now[0], **settings) as engine:
+        talk = await engine.conversation("shop")
+        await grow(talk, 20)
+        before = await talk.status()
+    assert (before.messages, before.compactions > 0, 0 < before.ratio < 1) == (40, True, True)
+    async with refold.Engine(tmp_path / "chats.db", clock=lambda: now[0], **settings) as engine:
+        after = await (await engine.conversation("shop")).status()
+        (listed,) = await engine.conversations()
+    assert (after.messages, after.compactions, after.ratio) == (40, before.compactions, before.ratio)
+    assert (after.needs_compaction, listed.compactions) == (before.needs_compaction, before.compactions)
+    for day in range(1, 11):
+        now[0] += 86_400
+        async with refold.Engine(
+            tmp_path / "chats.db", clock=lambda: now[0], keep_days=9, max_expired_share=1.0, **settings
+        ) as engine:
+            await (await engine.conversation("other")).add(question("Good morning."))
+            names = {one.id for one in await engine.conversations()}
+        assert names == ({"shop", "other"} if day <= 9 else {"other"})
+
+
+# Which conversation a request belongs to
+
+
+def said(*texts):
+    return [(question, answer)[at % 2](text) for at, text in enumerate(texts)]
+
+
+async def send(gate, messages, **headers):
+    """Send a request, and return the conversation and the branch that it was taken for."""
+    body = json.dumps({"model": "gpt-5", "messages": messages}).encode()
+    status, told, _ = await gate.post("/v1/chat/completions", body, **headers)
+    assert status == 200
+    return told["x-refold-conversation"], told["x-refold-branch"]
+
+
+async def counted(gate, name):
+    _, found = await asked(gate, "GET", f"conversations/{name}")
+    return found["messages"]
+
+
+@pytest.mark.feature("X3")
+async def test_a_history_that_is_resent_in_full_is_stored_once(gate):
+    first = await send(gate, said("one"))
+    second = await send(gate, said("one", "Fine.", "two"))
+    blocks = [{**one, "content": [{"type": "text", "text": one["content"]}]} for one in said("one", "Fine.")]
+    third = await send(gate, [*blocks, *said("two", "Fine.", "three")])  # written down in another way
+
+    assert first == second == third
+    assert await counted(gate, first[0]) == 5
+
+
+@pytest.mark.feature("X3")
+async def test_an_edited_history_forks_where_it_was_edited(gate):
+    name, branch = await send(gate, said("one", "Fine.", "two", "Fine.", "three"))
+    edited = await send(gate, said("one", "Fine.", "TWO", "Fine.", "three"))
+    again = await send(gate, said("one", "Fine.", "two", "Fine.", "three", "Fine.", "four"))
+
+    assert edited[0] == name == again[0]
+    assert edited[1] != branch == again[1]
+
+
+@pytest.mark.feature("X3")
+async def test_two_who_open_alike_are_two(gate):
+    await send(gate, said("hi"))
+    anna = await send(gate, said("hi", "Hello, Anna.", "I am Anna."))
+    ben = await send(gate, said("hi", "Hello, Ben.", "I am Ben."))
+
+    assert anna[0] != ben[0]
+    assert await counted(gate, ben[0]) == 3
+
+
+@pytest.mark.feature("X3")
+async def test_conversations_with_names_never_meet(gate):
+    one = await send(gate, said("hi", "Fine.", "there"), x_refold_conversation="one")
+    two = await send(gate, said("hi", "Fine.", "there"), x_refold_conversation="two")
+
+    assert (one[0], two[0]) == ("one", "two")
+    assert one[1] != two[1]
+
+
+# The response
+
+
+PATHS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
+
+
+def of_its_kind(reply):
+    """A reply without the numbers that the scripted provider gives to its replies."""
+    return re.sub(rb'"(?:item_)?id": ?"[^"]*"|"created(?:_at)?": ?\d+', b"", reply)
+
+
+@pytest.mark.feature("X5", "X20")
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_reply_reaches_the_client_byte_for_byte_and_its_usage_is_read(path, is_stream):
+    reply = say("Süß, was? 🎉 " * 20, usage=Usage(input=6_500, output=40))
+    body = {"model": "gpt-5", PATHS[path]: said(TEXT * 12), "stream": is_stream}
+    body |= {"stream_options": {"include_usage": True}} if "chat" in path else {}
+    body |= {"max_tokens": 100} if "messages" in path else {}
+    sent = json.dumps(body).encode()
+    async with (
+        ScriptedUpstream(otherwise=reply, window=None) as upstream,
+        served(
+            upstream, window=8_000, summariser_enabled=False, compaction_preset="llms", cache_ttl="off"
+        ) as gate,
+    ):
+        status, told, through = await gate.post(path, sent, x_refold_conversation="one")
+        own, gate.url = gate.url, upstream.url
+        _, _, direct = await gate.post(path, sent)
+        gate.url = own
+        _, found = await asked(gate, "GET", "conversations/one")
+
+    assert upstream.requests[0].body == sent
+    assert (status, told["x-refold-action"]) == (200, "none")
+    assert of_its_kind(through) == of_its_kind(direct)
+    assert found["tokens"] == 6_500
+    assert found["ratio"] == pytest.approx(6_500 / found["limit"])
+    assert found["flag"] == "6,500 tokens >= 80 % of 8,000"  # the next request is compacted
+
+
+@pytest.mark.feature("X5")
+async def test_a_usage_chunk_that_we_asked_for_is_stripped_again():
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=8_000, compaction_include_usage=True) as gate,
+        gate.openai() as client,
+    ):
+        stream = await client.chat.completions.create(model="gpt-5", messages=said("Why?"), stream=True)
+        chunks = [chunk async for chunk in stream]
+        assert upstream.requests[0].json["stream_options"] == {"include_usage": True}
+    assert all(chunk.choices and chunk.usage is None for chunk in chunks)
+
+
+@pytest.mark.feature("X20")
+@pytest.mark.parametrize("then", ["end", "reset", "error"])
+async def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_one(then):
+    chunks, is_ended = [], False
+    async with (
+        ScriptedUpstream(
+            otherwise=Broken("A sentence that will not be finished, ever, by anybody.", 4, then)
+        ) as upstream,
+        served(upstream, window=8_000) as gate,
+        gate.openai() as client,
+    ):
+        stream = await client.chat.completions.create(model="gpt-5", messages=said("Why?"), stream=True)
+        with suppress(Exception):  # the SDK decides which error it raises
+            async for chunk in stream:
+                chunks.append(chunk)  # noqa: PERF401  # the chunks before the error count
+            is_ended = True
+        again = [*said("Why?"), answer("A sentence"), question("Go on.")]
+        upstream.script(otherwise="Fine.")
+        reply = await client.chat.completions.create(model="gpt-5", messages=again)
+
+    assert chunks
+    assert not is_ended  # the client is told
+    assert not any(chunk.choices and chunk.choices[0].finish_reason for chunk in chunks)
+    assert reply.choices[0].message.content == "Fine."
+    assert [one.text for one in upstream.requests[-1].messages] == ["Why?", "A sentence", "Go on."]
+
+
+@pytest.mark.feature("X20", "X4")
+async def test_streams_with_tool_calls_go_on_through_compactions():
+    """The scripted provider refuses every request that breaks the rules of the format or exceeds the window."""
+    history = []
+    async with (
+        ScriptedUpstream(window=4_000) as upstream,
+        served(upstream, window=4_000, summariser_enabled=False) as gate,
+        gate.anthropic() as client,
+    ):
+        for turn in range(12):
+            upstream.script(
+                say("I will look.", call("read", {"path": f"f{turn}.py"})), f"File {turn} is fine."
+            )
+            history.append(question(f"Step {turn}: {TEXT[:800]}"))
+            for _ in range(2):
+                asking = client.messages.stream(model="claude-opus-4-8", max_tokens=200, messages=history)
+                async with asking as stream:
+                    reply = await stream.get_final_message()
+                blocks = [block.model_dump(exclude_none=True) for block in reply.content]
+                history.append({"role": "assistant", "content": blocks})
+                history += [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "tool_result", "tool_use_id": one["id"], "content": TEXT[:1_200]}
+                        ],
+                    }
+                    for one in blocks
+                    if one["type"] == "tool_use"
+                ]
+            assert blocks[0]["text"] == f"File {turn} is fine."
+    assert len(upstream.requests) == 24
+    assert len(upstream.requests[-1].messages) < len(history) - 1
+
+
+# Four ways to summarise
+
+
+def asked_and_sent(strategy, tmp_path, monkeypatch, capsys):
+    """Compact a stored conversation with a strategy; return the questions to the model, and the summary."""
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with Engine(url, model="gpt-4o", window=60_000) as engine:
+        talk = engine.conversation("shop")
+        for number in range(12):
+            talk.add(*file_turn(number, lines=60))
+        talk.add(question("Which value has file 3?"))
+    with ScriptedUpstream(otherwise="The user asked what is in each file, and was told.") as upstream:
+        writer = ["--summariser", f"gpt-4o@{upstream.url}/v1", "--preset", "opal"]
+        args = ["compact", "shop", "--window", "4000", "--max-output", "400", "--store", url, *writer]
+        code = run([*args, *(["--strategy", strategy] if strategy else [])])
+        capsys.readouterr()
+        questions = [json.loads(one.body) for one in upstream.requests]
+    assert code == 0
+    with Engine(url, model="gpt-4o", preset="opal", window=4_000, max_output=400) as engine:
+        talk = engine.conversation("shop")
+        sent = json.dumps(talk.context()["messages"])
+    return questions, sent
+
+
+@pytest.mark.feature("X10")
+def test_the_strategy_of_a_summary_is_chosen_at_the_command_line(tmp_path, monkeypatch, capsys):
+    found = {}
+    for strategy in ("", "abstractive", "hierarchical", "selective", "extractive", "truncate"):
+        folder = tmp_path / (strategy or "default")
+        folder.mkdir()
+        found[strategy] = asked_and_sent(strategy, folder, monkeypatch, capsys)
+    asked = {name: len(questions) for name, (questions, _) in found.items()}
+    assert asked["extractive"] == asked["truncate"] == 0
+    assert asked[""] == asked["abstractive"] >= 1
+    assert asked["hierarchical"] >= 1
+    assert "value_3" in json.dumps(found["abstractive"][0])
+    assert "value_3 =" not in json.dumps(found["selective"][0])  # results of tools are left out
+    assert "[Compacted messages: " in found["truncate"][1]
+    assert "[Compacted messages: " not in found["extractive"][1]
+
+
+@pytest.mark.feature("X10")
+async def test_the_strategy_of_a_summary_is_a_setting_of_the_gateway():
+    said = [message for number in range(30) for message in file_turn(number)]
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=4_000, compaction_preset="opal", summariser_strategy="truncate") as gate,
+        gate.openai() as client,
+    ):
+        await client.chat.completions.create(model="gpt-4o", messages=[*said, question("And now?")])
+        assert len(upstream.requests) == 1
+        assert "[Compacted messages: " in upstream.requests[-1].body.decode()
+
+
+@pytest.mark.feature("X10")
+def test_an_unknown_strategy_is_refused(capsys):
+    assert run(["compact", str(ROOT / "examples/coding-agent.json"), "--strategy", "guess", "--dry-run"]) != 0
+    assert "summariser.strategy" in "".join(capsys.readouterr())
+
+
+# Models
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the catalogue is offline"))
+
+
+MAJOR = (
+    *("openai", "anthropic", "google", "mistral", "deepseek", "xai", "amazon-bedrock", "azure", "openrouter"),
+    *("groq", "alibaba", "moonshotai", "zai", "cohere", "togetherai", "fireworks-ai"),
+)
+
+
+@pytest.mark.feature("X8")
+def test_limits_and_prices_of_the_major_providers_are_known_offline(capsys, no_network):
+    for provider in MAJOR:
+        assert run(["models", f"{provider}/*", "--json"]) == 0
+        models = json.loads(capsys.readouterr().out)["models"]
+        fields = ("window", "max_output", "input_price", "output_price")
+        assert sum(all(one[field] is not None for field in fields) for one in models) >= 5
+    assert run(["models", "openai/gpt-4o", "--json"]) == 0
+    (model,) = [one for one in json.loads(capsys.readouterr().out)["models"] if one["id"] == "gpt-4o"]
+    assert (model["window"], model["max_output"]) == (128_000, 16_384)
+    assert (model["input_price"], model["output_price"], model["cache_read_price"]) == (2.5, 10, 1.25)
+
+
+@pytest.mark.feature("X8", "O15")
+@pytest.mark.parametrize(
+    ("model", "window", "source"),
+    [
+        ("gpt-4o", 128_000, "catalogue"),
+        ("claude-sonnet-4-20250514", 200_000, "catalogue"),
+        ("models/gemini-2.5-pro", 1_048_576, "catalogue"),
+        ("gpt-4o-of-my-own", 128_000, "pattern"),
+        ("claude-of-my-own", 200_000, "pattern"),
+        ("brand-new", 128_000, "default"),
+    ],
+)
+def test_the_window_of_a_model_is_known_by_its_name(model, window, source, no_network):
+    talk = Conversation(model)
+    assert (talk.window.tokens, talk.window.source) == (window, source)
+
+
+@pytest.mark.feature("X8")
+def test_a_call_is_billed_by_the_prices_of_its_model():
+    talk = Conversation("gpt-4o")
+    talk.add(question("Why?"))
+    talk.context()
+    talk.record({"prompt_tokens": 1_000_000, "completion_tokens": 100_000})
+    assert talk.bill.spent == pytest.approx(2.5 + 1.0)
+
+
+# Policies side by side
+
+
+@pytest.mark.feature("X17")
+def test_presets_are_compared_on_a_recorded_conversation(capsys):
+    presets = ("refold", "opal", "llms")
+    chosen = [word for name in presets for word in ("--preset", name)]
+    data = str(ROOT / "examples/coding-agent.json")
+    assert run(["replay", data, *chosen, "--window", "8000", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+
+    assert [(one["candidate"], one["window"]) for one in rows] == [(name, 8_000) for name in presets]
+    assert {one["calls"] for one in rows} == {52}  # all have answered the same calls
+    assert [one["fits"] for one in rows] == [100.0] * 3
+    assert len({json.dumps(one["dollars"]) for one in rows}) == 3
+
+
+# Keys, owners and secrets
+
+WORDS = "the tide tables of Bergen"
+
+
+@pytest.mark.feature("X18")
+async def test_a_key_opens_the_conversations_of_its_owner_and_no_others(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG, "refold")
+    keys = {
+        owner: (await asyncio.to_thread(cli, tmp_path, "keys", "create", "--owner", owner)).strip()
+        for owner in ("anna", "ben")
+    }
+    store = await open_store(f"sqlite:///{tmp_path / 'chats.db'}")
+    async with (
+        ScriptedUpstream(otherwise=lambda one: Refuse(500) if one.number == 2 else "Fine.") as upstream,
+        served(upstream, store=store, window=8_000, summariser_enabled=False) as gate,
+    ):
+        body = json.dumps({"model": "gpt-5", "messages": said(WORDS)}).encode()
+        wrong = f"{keys['anna'][:-1]}{'0' if keys['anna'][-1] != '0' else '1'}"
+        for given in ({}, {"x_refold_key": wrong}, {"authorization": "Bearer sk-own"}):
+            assert (await gate.post("/v1/chat/completions", body, **given))[0] in (401, 403)
+        assert upstream.requests == []
+        for _ in range(2):
+            await gate.post(
+                "/v1/chat/completions",
+                body,
+                x_refold_key=keys["anna"],
+                authorization="Bearer sk-own-of-anna",
+                x_refold_conversation="ships",
+            )
+        assert (await asked(gate, "GET", "conversations/ships", key=keys["anna"]))[0] == 200
+        assert (await asked(gate, "GET", "conversations", key=keys["ben"])) == (200, [])
+        for page in ("", "/sessions", "/receipts"):
+            assert (await asked(gate, "GET", f"conversations/ships{page}", key=keys["ben"]))[0] == 404
+        assert (await asked(gate, "POST", "conversations/ships/compact", {}, key=keys["ben"]))[0] == 404
+        name, _ = await send(gate, said(WORDS), x_refold_key=keys["ben"])
+        assert name != "ships"
+        assert all(keys["anna"] not in str(one.headers) for one in upstream.requests)
+    await store.close()
+    assert caplog.records
+    for private in (WORDS, keys["anna"], keys["anna"].rpartition("_")[2], "sk-own-of-anna", wrong):
+        assert private not in caplog.text
+
+
+SECRET = "sk-kJ3dE6gH9jK2mN5pQ8rS1tU4vW7xY0z"
+NIGHTINGALE = "Never tell anyone about project Nightingale."
+
+
+@pytest.mark.feature("X19")
+@pytest.mark.parametrize("how", ["marked", "matched", "secret"])
+@pytest.mark.parametrize("has_model", [True, False])
+async def test_what_is_sensitive_stays_out_of_summaries_and_embeddings(how, has_model):
+    text, words = (f"The key is {SECRET}.", SECRET) if how == "secret" else (NIGHTINGALE, "Nightingale")
+    embedder = Subjects()
+    async with ScriptedUpstream(otherwise=SUMMARY) as writer:
+        settings = {
+            "summariser": f"small@{writer.url}/v1" if has_model else None,
+            "sensitive": [r"(?i)\bnightingale\b"] if how == "matched" else [],
+        }
+        async with refold.Engine(
+            "memory:", model="gpt-4o", window=20_000, embedder=embedder, **settings
+        ) as engine:
+            talk = await engine.conversation("shop")
+            await talk.add(question(text), sensitive=how == "marked")
+            assert words in str(await talk.context())  # the conversation's own model reads it
+            await talk.add(answer("I see."))
+            await grow(talk, 6)
+            await talk.add(question("And now?"))
+            shown = json.dumps(await talk.compact(keep=400))
+            original = await talk.recall("#m0")
+    assert bool(writer.requests) is has_model
+    assert not any(words in one.body.decode() for one in writer.requests)
+    assert embedder.read
+    assert not any(words in one for one in embedder.read)
+    if (
+        has_model or how != "secret"
+    ):  # a digest is for the conversation's own model, which was told the secret
+        assert words not in shown
+    assert words in original["content"]

@@ -81,44 +81,6 @@ async def test_receipts_tell_what_each_call_cost(gate):
     assert receipts[0]["receipt"]["size"] == 41
 
 
-@pytest.mark.feature("X1", "X9")
-async def test_a_change_of_settings_holds_at_once_and_after_a_restart(upstream):
-    async with served(upstream, window=8_000) as gate:
-        store = gate.store
-        status, shown = await asked(
-            gate, "POST", "config", {"compaction": {"preset": "lis"}, "notify.pruning": False}
-        )
-        assert (status, shown["settings"]["compaction"]["preset"]) == (200, "lis")
-        assert shown["origins"]["compaction.preset"] == "an update while it runs"
-    async with served(upstream, window=8_000, store=store) as gate:
-        _, shown = await asked(gate, "GET", "config")
-        assert shown["settings"]["compaction"]["preset"] == "lis"
-        assert shown["settings"]["notify"]["pruning"] is False
-
-
-@pytest.mark.feature("X1", "X9")
-@pytest.mark.parametrize(
-    "change, status, words",
-    [
-        ({"compaction": {"preset": "best"}}, 400, "compaction.preset"),
-        ({"compaction": {"presset": "lis"}}, 400, "compaction.presset"),
-        ({"compaction": {"preset": "lis", "recoveries": 9}}, 400, "compaction.recoveries"),
-        ({"compaction": {"enabled": False}}, 409, "compaction.enabled"),
-        ({"upstreams": {"openai": {"url": "http://evil"}}}, 403, "upstreams"),
-        ({"store": {"url": "memory:"}}, 403, "store.url"),
-        ({"server": {"port": 1}}, 403, "server.port"),
-        ([], 400, "JSON object"),
-    ],
-)
-async def test_a_change_that_cannot_be_leaves_everything_as_it_was(change, status, words, upstream):
-    async with served(upstream, compaction_enabled=True) as gate:
-        found, answer = await asked(gate, "POST", "config", change)
-        assert found == status
-        assert words in answer["error"]["message"]
-        _, shown = await asked(gate, "GET", "config")
-        assert shown["settings"]["compaction"]["preset"] == "refold"
-
-
 async def test_settings_are_shown_without_their_secrets(upstream):
     secret = {
         "store_url": "postgresql://me:canary@host/db?password=canary",

@@ -43,16 +43,6 @@ async def texts(gate, told, owner="local"):
 
 
 @pytest.mark.feature("X3")
-async def test_a_history_that_is_resent_in_full_is_stored_once(gate):
-    first = await ask(gate, say("one"))
-    second = await ask(gate, say("one", "Fine.", "two"))
-    third = await ask(gate, say("one", "Fine.", "two", "Fine.", "three"))
-
-    assert first["x-refold-branch"] == second["x-refold-branch"] == third["x-refold-branch"]
-    assert await texts(gate, third) == ["one", "Fine.", "two", "Fine.", "three"]
-
-
-@pytest.mark.feature("X3")
 async def test_it_is_found_again_after_a_restart(upstream):
     store_of = None
     async with served(upstream) as gate:
@@ -85,25 +75,6 @@ async def test_a_question_that_is_asked_again_is_the_same_question(gate):
 
     assert again["x-refold-branch"] == first["x-refold-branch"]
     assert len(await texts(gate, again)) == 3
-
-
-@pytest.mark.feature("X3")
-async def test_two_who_open_alike_are_two(gate):
-    await ask(gate, say("hi"))
-    anna = await ask(gate, say("hi", "Hello, Anna.", "I am Anna."))
-    ben = await ask(gate, say("hi", "Hello, Ben.", "I am Ben."))
-
-    assert anna["x-refold-conversation"] != ben["x-refold-conversation"]
-    assert await texts(gate, ben) == ["hi", "Hello, Ben.", "I am Ben."]
-
-
-@pytest.mark.feature("X3")
-async def test_conversations_with_names_never_meet(gate):
-    one = await ask(gate, say("hi", "Fine.", "there"), x_refold_conversation="one")
-    two = await ask(gate, say("hi", "Fine.", "there"), x_refold_conversation="two")
-
-    assert (one["x-refold-conversation"], two["x-refold-conversation"]) == ("one", "two")
-    assert one["x-refold-branch"] != two["x-refold-branch"]
 
 
 @pytest.mark.feature("X3")

@@ -94,27 +94,6 @@ async def test_a_client_that_marks_its_own_prefixes_is_left_alone(upstream):
         assert len(await gate.store.conversations("local")) == 1
 
 
-@pytest.mark.feature("L9", "X4")
-async def test_the_clients_marks_stay_where_they_are_after_a_compaction_and_are_never_more_than_four():
-    async with (
-        ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream,
-        served(upstream, window=WINDOW, summariser_enabled=False) as gate,
-    ):
-        actions = []
-        for turn in range(1, 121, 2):
-            messages = chapters(turn)
-            for message in messages[-3::2]:
-                message["content"] = blocks(message["content"], cache_control={"type": "ephemeral"})
-            system = blocks("You tell stories.", cache_control={"type": "ephemeral"})
-            _, sent, told = await post(gate, messages, system=system)
-            actions.append(told["x-refold-action"])
-            assert marks(sent) <= 4
-            last = msgspec.json.decode(sent)["messages"][-1]
-            assert last == messages[-1]
-        assert "summarise" in actions
-        assert all(isinstance(answer, Say) for answer in upstream.answered)
-
-
 @pytest.mark.feature("X4")
 async def test_fields_and_tools_that_nobody_knows_survive_a_compaction():
     async with (

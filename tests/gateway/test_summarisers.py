@@ -78,21 +78,6 @@ async def test_a_model_that_cannot_write_costs_no_call_its_answer():
         assert len(upstream.requests[-1].messages) < 60
 
 
-@pytest.mark.feature("L10")
-async def test_another_model_with_another_key_may_write():
-    async with (
-        ScriptedUpstream(otherwise=SUMMARY) as writer,
-        ScriptedUpstream(window=WINDOW, otherwise="Fine.") as upstream,
-        served(upstream, window=WINDOW, summariser_models=[f"small@{writer.url}/v1"]) as gate,
-    ):
-        await play(gate, 101, authorization="Bearer client-own")
-
-        assert writer.requests
-        assert all("client-own" not in str(one.headers) for one in writer.requests)
-        assert not [one for one in upstream.requests if is_question(one)]
-        assert ONLY in upstream.requests[-1].body.decode()
-
-
 async def test_whoever_asks_last_pays_for_what_is_written_after():
     async with (
         ScriptedUpstream(window=WINDOW, otherwise=either) as upstream,

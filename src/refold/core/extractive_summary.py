@@ -8,6 +8,7 @@ mechanical summary is the fallback: statistics, files and rules, with the text o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from msgspec import structs
 
@@ -192,21 +193,24 @@ def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) ->
 
 def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:
     """Candidate texts, each shorter than the one before."""
-    messages = folded.originals(request.first, request.last)
+    turn_from = request.last if request.turn_from is None else max(request.turn_from, request.first)
+    write = partial(
+        mechanical, folded.originals(request.first, turn_from), turn=folded.originals(turn_from, request.last)
+    )
     before = request.previous[-1].own_text if request.previous else ""
     number = request.previous[-1].number if request.previous else 0
     for share in _SHRINKING[:-1]:
         lists = int(room * share) * CHARACTERS_PER_TOKEN
-        yield mechanical(messages, folded.ledger, previous=before, room=lists)
+        yield write(folded.ledger, previous=before, room=lists)
     left, lists = room * CHARACTERS_PER_TOKEN, int(room * RULES_SHARE) * CHARACTERS_PER_TOKEN
     rules = Ledger(rules=folded.ledger.rules)
-    yield mechanical(messages, rules, previous=before, room=2 * lists)
+    yield write(rules, previous=before, room=2 * lists)
     mark = f"\n[… {summary_handle(number)} …]"
     while before and left > len(mark):
         left = left * 3 // 4
-        yield mechanical(messages, rules, previous=f"{head(before, left - len(mark))}{mark}", room=2 * lists)
-    yield mechanical(messages, rules, room=2 * lists)
-    yield mechanical(messages, folded.ledger, room=0)
+        yield write(rules, previous=f"{head(before, left - len(mark))}{mark}", room=2 * lists)
+    yield write(rules, room=2 * lists)
+    yield write(folded.ledger, room=0)
 
 
 def _summary(

@@ -56,6 +56,14 @@ def test_a_mechanical_summary_counts_roles_lists_files_and_keeps_the_previous():
     assert "The user moved to Oslo." in text
 
 
+def test_the_first_part_of_a_split_turn_is_counted_apart_and_once():
+    first = mechanical(talk("u a"), Ledger(), turn=talk("u a:x t:x"))
+    assert (
+        first == "[Compacted messages: 1 user, 1 assistant]\n[This turn so far: 1 user, 1 assistant, 1 tool]"
+    )
+    assert mechanical(talk("u a"), Ledger(), previous=first) == "[Compacted messages: 1 user, 1 assistant]"
+
+
 def test_a_long_rule_does_not_keep_shorter_ones_out():
     ledger = Ledger(rules=("Never reformat.", f"Always {'run the whole suite ' * 15}first.", "Use tabs."))
     assert sections(ledger, 600) == f"{RULES}\n- Never reformat.\n- Use tabs."

@@ -26,7 +26,8 @@ TASKS = "## Open tasks"
 IDS = "## Ids and numbers"
 TITLES = (RULES, IDS, MODIFIED, READ, ERRORS, DECISIONS, TASKS)
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
-_COMPACTED = "Compacted messages: "
+_COMPACTED = "[Compacted messages: "
+_TURN = "[This turn so far: "
 
 
 RULES_SHARE = 0.20
@@ -63,16 +64,19 @@ def rules_section(rules: Sequence[str], room: int, *, shown: str = "") -> str:
 
 
 def mechanical(
-    messages: Iterable[Message], ledger: Ledger, *, previous: str = "", room: int | None = None
+    messages: Iterable[Message],
+    ledger: Ledger,
+    *,
+    turn: Iterable[Message] = (),
+    previous: str = "",
+    room: int | None = None,
 ) -> str:
     """Build a summary without a model or an index: the number of messages per role, the files, and the whole
-    previous summary.
+    previous summary. The first part of a split turn, `turn`, is counted apart from the messages before it.
 
     `ledger` covers all cycles so far; its lists in an earlier mechanical summary are not repeated. The lists
     take at most `room` characters, half of them for rules, and as many as they need if there is no limit.
     """
-    counts = Counter(message.role for message in messages)
-    said = ", ".join(f"{counts[role]} {role}" for role in _ROLES if counts[role])
     whole = sum(len(entry) + 40 for entry in (*ledger.rules, *ledger.modified, *ledger.read))
     most = 4 * whole if room is None else room
     lists = (
@@ -80,8 +84,14 @@ def mechanical(
         _section(MODIFIED, ledger.modified, most // 4, ""),
         _section(READ, ledger.read, most // 4, ""),
     )
-    parts = (f"[{_COMPACTED}{said}]", *lists, without_lists(previous))
-    return "\n".join(part for part in parts if part)
+    counts = (_count_roles(_COMPACTED, messages), _count_roles(_TURN, turn))
+    return "\n".join(part for part in (*counts, *lists, without_lists(previous)) if part)
+
+
+def _count_roles(opening: str, messages: Iterable[Message]) -> str:
+    counts = Counter(message.role for message in messages)
+    said = ", ".join(f"{counts[role]} {role}" for role in _ROLES if counts[role])
+    return f"{opening}{said}]" if said else ""
 
 
 def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
@@ -123,5 +133,5 @@ def _kept_lines(lines: Iterable[str]) -> Iterator[str]:
             in_list = True
         elif not (in_list and line.startswith("- ")):
             in_list = False
-            if not line.startswith(f"[{_COMPACTED}"):
+            if not line.startswith((_COMPACTED, _TURN)):
                 yield line
