@@ -45,7 +45,7 @@ GROUPS = {
 LIMIT_S = 900
 """A mutation may make a test wait for ever: the run of one mutation ends after this time."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^ \[]+)", re.MULTILINE)
-_COPIED = ("src", "tests", "scripts", "docs", "README.md", "pyproject.toml", "features.toml")
+_COPIED = ("src", "tests", "scripts", "docs", "examples", "README.md", "pyproject.toml", "features.toml")
 
 
 class Mutation(Struct, frozen=True, forbid_unknown_fields=True):
