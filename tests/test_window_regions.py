@@ -8,7 +8,6 @@ from refold.model.message import Message
 from refold.sync import Conversation
 from tests.core.conversations import TextCounter
 
-LOOK = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}}
 WINDOW = 10_000
 
 
@@ -32,44 +31,6 @@ def result_of_a_call(tokens: int, name: str = "call_1") -> list[dict[str, object
         {"role": "tool", "tool_call_id": name, "content": "r" * tokens},
         answer(10),
     ]
-
-
-@pytest.mark.feature("P1")
-def test_history_gets_what_the_other_regions_leave():
-    talk = conversation(system="s" * 300, tools=[LOOK], preset="librechat")
-    talk.add(question(100), *result_of_a_call(40), question(50))
-    sizes = talk.measurement
-
-    assert (sizes.system.tokens, sizes.tool_results.tokens, sizes.input.tokens) == (300, 40, 50)
-    assert sizes.tools.tokens > len("look" + "Looks.")
-    taken = sizes.system.tokens + sizes.tools.tokens + sizes.summary.tokens + sizes.reserve
-    assert sizes.free == WINDOW - taken - sizes.messages.tokens
-
-
-@pytest.mark.feature("P1")
-@pytest.mark.parametrize("preset", ["refold", "picoclaw", "librechat", "lis", "opal", "llms"])
-def test_a_window_that_is_filled_exactly_is_sent_as_it_is(preset):
-    def filled(more: int) -> Conversation:
-        talk = conversation(preset=preset, system="s" * 300)
-        talk.add(question(talk.measurement.free + more))
-        return talk
-
-    exactly, over = filled(0), filled(1)
-
-    assert exactly.measurement.free == 0
-    assert len(exactly.context()["messages"][-1]["content"]) == WINDOW - 300 - exactly.measurement.reserve
-    assert (exactly.receipts, exactly.max_output) == ((), 1_000)
-    over.context()
-    assert over.receipts or over.max_output < 1_000
-
-
-@pytest.mark.feature("P2")
-def test_window_and_output_are_separate():
-    small, large = conversation(max_output=1_000), conversation(max_output=4_000)
-
-    assert (small.max_output, large.max_output) == (1_000, 4_000)
-    assert small.measurement.window == large.measurement.window == WINDOW
-    assert small.measurement.free - large.measurement.free == 3_000
 
 
 @pytest.mark.feature("C2")
