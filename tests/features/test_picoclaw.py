@@ -323,22 +323,46 @@ def without_marks(value):
     return plain
 
 
-@pytest.mark.feature("P10", "P7")
-async def test_the_image_of_the_question_survives_every_retry():
+def reply_below(tokens):
+    """A provider that refuses requests of more tokens, three fifths of the bytes each."""
+
+    def reply(received):
+        size = len(received.body) * 3 // 5
+        return overflow("openai", window=tokens, prompt=size) if size > tokens else "A pixel."
+
+    return reply
+
+
+@pytest.mark.feature("P10")
+@pytest.mark.parametrize("preset", presets.PRESETS)
+async def test_the_image_of_the_question_survives_the_retry(preset):
     asked = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, PIXEL]}
-    refusal = overflow("openai", window=9_000, prompt=9_500)
     async with (
-        ScriptedUpstream(refusal, refusal, otherwise="A pixel.") as upstream,
-        picoclaw_gate(upstream, window=10_000) as client,
+        ScriptedUpstream(otherwise=reply_below(4_000)) as upstream,
+        picoclaw_gate(upstream, window=10_000, compaction_preset=preset) as client,
     ):
         reply = await client.chat.completions.create(
             model="gpt-4o", messages=[*crowded(6)[:-1], asked], max_tokens=400
         )
         sent = list(map(messages_of, upstream.requests))
     assert reply.choices[0].message.content == "A pixel."
-    assert len(sent) == 3
-    assert len(sent[0]) > len(sent[1]) > len(sent[2])
-    assert [one[-1] for one in sent] == [asked] * 3
+    assert len(sent) == 2
+    assert [one[-1] for one in sent] == [asked] * 2
+
+
+@pytest.mark.feature("P7")
+async def test_an_overflow_halves_and_halves_again():
+    refusal = overflow("groq", window=9_000, prompt=9_500)
+    async with (
+        ScriptedUpstream(refusal, refusal, otherwise="Fine.") as upstream,
+        picoclaw_gate(upstream, window=10_000) as client,
+    ):
+        said = [*crowded(6)[:-1], question("And now?")]
+        await client.chat.completions.create(model="gpt-4o", messages=said, max_tokens=400)
+        sent = [
+            [one for one in messages_of(request) if one["role"] != "system"] for request in upstream.requests
+        ]
+    assert sent == [said, said[6:], said[10:]]
 
 
 class Letters:
