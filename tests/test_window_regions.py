@@ -33,39 +33,6 @@ def result_of_a_call(tokens: int, name: str = "call_1") -> list[dict[str, object
     ]
 
 
-@pytest.mark.feature("C2")
-@pytest.mark.parametrize("window, reserve", [(10_000, 500), (20_000, 1_000), (50_000, 2_500)])
-def test_a_twentieth_of_the_window_is_reserved(window, reserve):
-    sizes = conversation(window=window, preset="librechat").measurement
-
-    assert sizes.reserve == 1_000 + reserve
-    assert sizes.free == window - 1_000 - reserve
-
-
-class QuarterCounter(TextCounter):
-    """Four characters to a token, as the stage that masks results takes them."""
-
-    def text(self, text: str) -> int:
-        return len(text) // 4
-
-    def message(self, message: Message) -> int:
-        return super().message(message) // 4
-
-
-@pytest.mark.feature("C2")
-@pytest.mark.parametrize("instructions, is_masked", [(1_799, False), (1_800, True)])
-def test_pressure_counts_the_instructions_too(instructions, is_masked):
-    """Answered results are masked from 80 % of 8,500 tokens on, which is 6,800; the messages have 5,000 in both cases."""
-    talk = conversation(system="s" * 4 * instructions, preset="librechat", counter=QuarterCounter())
-    talk.add(question(4 * 1_090))
-    for number in range(3):
-        talk.add(*result_of_a_call(4 * 1_300, f"call_{number}"))
-    talk.add(question(4 * 4))
-
-    assert (talk.measurement.system.tokens, talk.measurement.messages.tokens) == (instructions, 5_000)
-    assert (len(talk.context()["messages"][3]["content"]) < 4 * 1_300) is is_masked
-
-
 @pytest.mark.feature("O1")
 @pytest.mark.parametrize(
     "is_reported, last, is_due", [(True, 399, False), (True, 400, True), (False, 400, False)]
