@@ -433,16 +433,19 @@ def test_a_window_too_small_for_anything_is_a_clear_error(preset, window):
 
 @pytest.mark.feature("C15")
 def test_in_an_emergency_the_room_is_divided_over_all_messages():
-    """Parallel calls are one exchange: it cannot be divided, and its results are all that can be cut."""
-    names = [f"read_{number}" for number in range(12)]
-    calls = [call for name in names for call in chat_call(name)["tool_calls"]]
-    talk = quartered(window=2_000, max_output=100)
-    talk.add(question("Read them all."), {**chat_call("read"), "tool_calls": calls})
-    talk.add(*(chat_result(name, rows(4 * 2_000)) for name in names))
-    sizes = [len(text) for text in results_in(talk.context())]
+    """Nothing of the active turn may be dropped, and without summaries nothing else is left."""
+    talk = quartered(window=3_000, max_output=100, policy=presets.librechat.WITHOUT_SUMMARIES)
+    talk.add(question("Read them all."))
+    for number in range(8):
+        call, result = result_of(f"read_{number}", rows(4 * 600))
+        talk.add({**call, "content": rows(4 * 600)}, result)
+    messages = talk.context()["messages"]
+    assert len(messages) == 17
     assert talk.measurement.free >= 0
-    assert min(sizes) >= 200
-    assert max(sizes[2:]) < 1.5 * min(sizes[2:])
+    share = 4 * (3_000 - 100 - 150) // 17
+    for message in messages:
+        if message["role"] == "assistant":
+            assert share - 25 < len(message["content"]) <= share
 
 
 @pytest.mark.feature("C7", "C16")
