@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from refold.model.message import Message
 from refold.sync import Conversation
 from tests.core.conversations import TextCounter
 

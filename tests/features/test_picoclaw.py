@@ -278,7 +278,7 @@ def test_system_prompt_and_tool_definitions_are_estimated_too():
     assert estimated(system="Be kind.") - estimated() == (8 + 12) * 2 // 5
 
 
-@pytest.mark.feature("P9")
+@pytest.mark.feature("P9", "N7")
 @pytest.mark.parametrize("dialect", KEYS)
 async def test_library_gateway_and_command_line_build_the_same_request(dialect, tmp_path, capsys):
     said = long_talk()
