@@ -9,7 +9,6 @@ from refold.model.dialect import DIALECTS
 from refold.model.errors import DoesNotFit, InvalidWindow, WireError
 from refold.model.message import assistant, user
 from refold.sync import Conversation
-from tests.core.conversations import TextCounter
 from tests.formats import CALLS, KEYS, RESULTS, answer, chat_call, chat_result, question, turn, violations
 from tests.wire.test_sdk import CHAT_REPLY, CLAUDE_REPLY
 
@@ -271,32 +270,6 @@ class TestRecord:
         talk.context()
 
         assert [receipt.decision for receipt in talk.receipts] == ["summarise"]
-
-
-@pytest.mark.feature("N5")
-def test_the_bill_says_what_was_saved():
-    """Told call by call: 1,000 characters are said, then they are folded, and the rest is arithmetic."""
-    talk = Conversation("gpt-4o-mini", counter=TextCounter(), window=100_000, max_output=0)
-    talk.add("q" * 600, answer("a" * 300), "w" * 100)
-    talk.context()
-    talk.record({"prompt_tokens": 2_000, "completion_tokens": 50})
-    assert (talk.bill.saved, talk.bill.whole) == (0, 2_000)
-
-    talk.add(answer("b" * 100))
-    talk.add("x" * 100)
-    talk.compact()
-    sent = talk.measurement.content.tokens
-    assert sent < 1_200
-    talk.record(
-        {"prompt_tokens": 2 * sent, "completion_tokens": 50, "prompt_tokens_details": {"cached_tokens": 0}}
-    )
-
-    # The provider counts two for one of ours: 2,400 would have been sent, 2,000 of them read from the cache.
-    without = (2_000 * 0.15 + 50 * 0.60) + (2_000 * 0.075 + 400 * 0.15 + 50 * 0.60)
-    spent = (2_000 * 0.15 + 50 * 0.60) + (2 * sent * 0.15 + 50 * 0.60)
-    assert talk.bill.whole == 2_400
-    assert talk.bill.spent == pytest.approx(spent / 1e6)
-    assert talk.bill.saved == pytest.approx((without - spent) / 1e6)
 
 
 def test_a_policy_that_is_off_sends_everything():

@@ -3,20 +3,158 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 import refold
 from refold import presets
+from refold.cli.main import run
 from refold.core.policy import Age, LastMessages, ReportedOverflow
-from refold.sync import Conversation
-from refold.testing import ScriptedUpstream
+from refold.sync import Conversation, Engine, answer_recall
+from refold.testing import Say, ScriptedUpstream
+from tests.core.conversations import TextCounter
 from tests.features.tool_outputs import FAILURES, LOOK_ALIKES
-from tests.formats import answer, chat_call, chat_result, question, turn
+from tests.formats import KEYS, answer, chat_call, chat_result, question, turn, violations
 from tests.gateway.conftest import served
 
+EXAMPLE = Path("examples/coding-agent.json").absolute()
+
 LEAST_RECOGNISED = 20
+
+
+GOAL = "Port the invoice service to version 7 and never touch billing/ledger.py."
+
+
+@pytest.mark.feature("N1")
+@pytest.mark.parametrize("format_name", KEYS)
+@pytest.mark.parametrize("preset", ["refold", "lis", "opal", "llms", "picoclaw", "librechat"])
+def test_every_request_of_every_preset_is_valid_and_fits(preset, format_name):
+    talk = Conversation(
+        "gpt-4o", preset=preset, format=format_name, window=4_000, max_output=400, system="Be brief."
+    )
+    talk.add(question(GOAL), answer("I will."))
+    for number in range(40):
+        asked, *work, reply = turn(number, format_name)
+        talk.add(asked)
+        for message in work:
+            talk.add(message)
+            if message is work[-1]:
+                fields = talk.context()
+                assert violations(fields, format_name) == ()
+                assert talk.measurement.content.tokens <= 3_600
+        talk.add(reply)
+    assert talk.receipts
+    assert GOAL in json.dumps(fields)
+
+
+def stored_talk(url, name="shop", turns=14, **settings):
+    """A stored conversation that was folded."""
+    said = [question("Get the shop running."), answer("I will.")]
+    said += [message for number in range(turns) for message in turn(number, lines=80)]
+    with Engine(url, model="gpt-4o", window=8_000, max_output=800, **settings) as engine:
+        talk = engine.conversation(name)
+        talk.add(*said, question("And now?"))
+        sent = talk.context()["messages"]
+        assert talk.receipts
+    return said, sent
+
+
+@pytest.mark.feature("N2")
+@pytest.mark.parametrize("preset", presets.PRESETS)
+def test_every_message_that_is_not_shown_has_a_handle_that_opens_it(preset, tmp_path):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    said, sent = stored_talk(url, preset=preset)
+    hidden = [number for number, message in enumerate(said) if message not in sent]
+    text = json.dumps(sent)
+    named = {
+        number
+        for first, last in re.findall(r"#m(\d+)(?:\.\d+)?(?: to #m(\d+))?", text)
+        for number in range(int(first), int(last or first) + 1)
+    }
+    assert hidden
+    assert set(hidden) <= named
+    with Engine(url) as engine:
+        talk = engine.conversation("shop")
+        assert [talk.recall(f"#m{number}") for number in range(len(said))] == said
+
+
+@pytest.mark.feature("N2")
+def test_an_original_comes_back_by_a_command_and_by_the_model_s_tool(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    said, _ = stored_talk(url)
+    assert run(["recall", "shop", "#m4", "--json", "--store", url]) == 0
+    assert json.loads(capsys.readouterr().out)["found"] == said[4]
+    assert run(["search", "value_7", "--store", url]) == 0
+    assert "#m" in capsys.readouterr().out
+    with Engine(url) as engine:
+        talk = engine.conversation("shop")
+        told = answer_recall(talk, json.dumps({"what": "#m5"}))
+        found = answer_recall(talk, json.dumps({"what": "value_7"}))
+    assert "File 0 sets value_0 to 0." in told
+    assert "value_7 = 259" in found
+
+
+@pytest.mark.feature("N2")
+async def test_an_original_comes_back_over_mcp(tmp_path):
+    mcp = pytest.importorskip("mcp", reason="the MCP server needs the extra `mcp`")
+    tools = pytest.importorskip("refold.integrations.mcp", reason="the server needs a newer `mcp`")
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    said, _ = stored_talk(url)
+    async with refold.Engine(url) as engine:
+
+        async def opened():
+            return engine
+
+        async with mcp.Client(tools.server_for(tools.ConversationTools(opened))) as client:
+            found = await client.call_tool("recall", {"conversation": "shop", "handle": "#m5"})
+    assert said[5]["content"] in found.content[0].text
+
+
+@pytest.mark.feature("N5")
+def test_a_model_whose_prices_are_known_is_folded_where_that_is_cheapest():
+    """Reading costs half of writing at gpt-4o, and nothing is known about the other model."""
+    reasons = {}
+    for model in ("gpt-4o", "some-model"):
+        talk = Conversation(model, window=32_000, max_output=1_000)
+        for number in range(120):
+            *asked, reply = turn(number, lines=40)
+            talk.add(*asked)
+            talk.context()
+            talk.add(reply)
+            if talk.receipts:
+                break
+        reasons[model] = talk.receipts[0].reason
+    assert "tokens cost more to carry along than to fold, from" in reasons["gpt-4o"]
+    assert "do not fit into" in reasons["some-model"]
+
+
+@pytest.mark.feature("N5")
+def test_the_bill_says_what_was_saved():
+    """Told call by call: 1,000 characters are said, then they are folded, and the rest is arithmetic."""
+    talk = Conversation("gpt-4o-mini", counter=TextCounter(), window=100_000, max_output=0)
+    talk.add("q" * 600, answer("a" * 300), "w" * 100)
+    talk.context()
+    talk.record({"prompt_tokens": 2_000, "completion_tokens": 50})
+    assert (talk.bill.saved, talk.bill.whole) == (0, 2_000)
+
+    talk.add(answer("b" * 100))
+    talk.add("x" * 100)
+    talk.compact()
+    sent = talk.measurement.content.tokens
+    assert sent < 1_200
+    talk.record(
+        {"prompt_tokens": 2 * sent, "completion_tokens": 50, "prompt_tokens_details": {"cached_tokens": 0}}
+    )
+
+    # The provider counts two for one of ours: 2,400 would have been sent, 2,000 of them read from the cache.
+    without = (2_000 * 0.15 + 50 * 0.60) + (2_000 * 0.075 + 400 * 0.15 + 50 * 0.60)
+    spent = (2_000 * 0.15 + 50 * 0.60) + (2 * sent * 0.15 + 50 * 0.60)
+    assert talk.bill.whole == 2_400
+    assert talk.bill.spent == pytest.approx(spent / 1e6)
+    assert talk.bill.saved == pytest.approx((without - spent) / 1e6)
 
 
 def folded_text(*messages, turns=14, **settings):
@@ -227,3 +365,280 @@ def test_a_report_above_the_window_fires_its_trigger(reported, is_compacted):
     talk.add(answer("Well."))
     reasons = [one.reason for one in talk.receipts]
     assert reasons == (["10,001 reported tokens > 10,000"] if is_compacted else [])
+
+
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "## Goal\n## Progress",
+        "I'm sorry, but I can't help with that.",
+        "value_3 = 111\n" * 4_000,
+    ],
+    ids=["empty", "only headings", "a refusal", "longer than its source"],
+)
+async def test_a_text_that_is_no_summary_is_not_used(text):
+    async def writer(messages, *, previous, max_tokens):
+        return text
+
+    async with refold.Conversation("gpt-4o", window=8_000, max_output=800, summariser=writer) as talk:
+        await talk.add(question("Get the shop running."), answer("I will."))
+        for number in range(14):
+            *asked, reply = turn(number, lines=80)
+            await talk.add(*asked)
+            await talk.context()
+            await talk.add(reply)
+            await talk.ready()
+    assert "model" not in {one.author for one in talk.receipts}
+    assert [one.author for one in talk.receipts if one.summary]
+
+
+class Ahead:
+    """A summariser that is done as soon as the program waits for anything."""
+
+    def __init__(self):
+        self.asked_at = []
+
+    async def __call__(self, messages, *, previous, max_tokens):
+        self.asked_at.append(self.size())
+        return "The user wants the shop to run. Files were read."
+
+    def size(self):
+        raise NotImplementedError
+
+
+@pytest.mark.feature("N4")
+async def test_a_summary_is_there_when_the_window_is_full():
+    writer = Ahead()
+    async with refold.Conversation("some-model", window=8_000, max_output=800, summariser=writer) as talk:
+        writer.size = lambda: talk.measurement.content.tokens
+        await talk.add(question("Get the shop running."), answer("I will."))
+        for number in range(60):
+            *asked, reply = turn(number)
+            await talk.add(*asked)
+            sent = await talk.context()
+            await talk.add(reply)
+            await talk.ready()
+            if talk.receipts:
+                break
+    limit = 8_000 - 800 - 80
+    assert 0.8 * limit <= writer.asked_at[0] < 0.9 * limit
+    assert [one.author for one in talk.receipts] == ["model"]
+    assert "The user wants the shop to run." in str(sent["messages"])
+
+
+@pytest.mark.feature("N6")
+def test_a_recording_is_replayed_under_several_policies_side_by_side(capsys, tmp_path):
+    page = tmp_path / "report.html"
+    presets_of = ["--preset", "refold", "--preset", "opal"]
+    assert run(["replay", str(EXAMPLE), *presets_of, "--window", "8000", "--report", str(page)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("window 8,000: 1 recordings, 52 calls")
+    names = lines[2].split()
+    assert {"valid", "fits", "near", "mid", "far", "$", "p50", "p95"} <= set(names)
+    rows = {line.split()[0]: line.split()[1:] for line in lines[3:5]}
+    assert list(rows) == ["refold", "opal"]
+    assert {len(row) for row in rows.values()} == {len(names) - 1}
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "Window of 8,000 tokens" in text
+    assert text.count("<svg") >= 1
+
+
+@pytest.mark.feature("N6")
+def test_programs_get_the_replay_as_one_document(capsys):
+    args = ["replay", str(EXAMPLE), "--preset", "refold", "--window", "8000", "--json", "--baselines"]
+    assert run(args) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert (rows[0]["candidate"], rows[0]["valid"], rows[0]["fits"]) == ("refold", 100.0, 100.0)
+    assert rows[0]["fur_old"] > 90
+    assert rows[0]["dollars"]["anthropic"] > 0
+    assert rows[0]["latency_ms"]["p95"] > 0
+    assert len(rows) > 5
+
+
+async def ask_chat(gate, messages, *, stream):
+    async with gate.openai() as client:
+        asked = {"model": "gpt-4o", "messages": messages, "max_tokens": 500}
+        if not stream:
+            return (await client.chat.completions.create(**asked)).choices[0].message.content
+        async with client.chat.completions.stream(**asked) as events:
+            return (await events.get_final_completion()).choices[0].message.content
+
+
+async def ask_responses(gate, messages, *, stream):
+    async with gate.openai() as client:
+        asked = {"model": "gpt-4o", "input": messages, "max_output_tokens": 500, "store": False}
+        if not stream:
+            return (await client.responses.create(**asked)).output_text
+        async with client.responses.stream(**asked) as events:
+            return (await events.get_final_response()).output_text
+
+
+async def ask_anthropic(gate, messages, *, stream):
+    async with gate.anthropic() as client:
+        asked = {"model": "claude-opus-4-8", "messages": messages, "max_tokens": 500}
+        if not stream:
+            return (await client.messages.create(**asked)).content[0].text
+        async with client.messages.stream(**asked) as events:
+            return await events.get_final_text()
+
+
+ASK = {"chat": ask_chat, "responses": ask_responses, "anthropic": ask_anthropic}
+
+
+@pytest.mark.feature("N7")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streaming"])
+@pytest.mark.parametrize("format_name", ASK)
+async def test_the_official_clients_of_three_formats_stay_inside_the_window(format_name, stream):
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=8_000) as upstream,
+        served(upstream, window=8_000, summariser_enabled=False) as gate,
+    ):
+        said = [question(GOAL), answer("I will.")]
+        for first in (0, 24):
+            said += [message for number in range(first, first + 24) for message in turn(number, format_name)]
+            said.append(question("And now?"))
+            assert await ASK[format_name](gate, said, stream=stream) == "Fine."
+            said.append(answer("Fine."))
+        assert all(isinstance(one, Say) for one in upstream.answered)
+        body = json.loads(upstream.requests[-1].body)
+        (listed,) = await gate.store.conversations("local")
+    assert len(body[KEYS[format_name]]) < len(said) / 2
+    assert GOAL in json.dumps(body)
+    assert listed.compactions >= 1
+
+
+@pytest.mark.feature("N10")
+def test_a_compaction_is_previewed_shown_undone_and_done_again_with_another_preset(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    said = [message for number in range(10) for message in turn(number, lines=60)]
+    with Engine(url, model="gpt-4o", window=100_000) as engine:
+        talk = engine.conversation("shop")
+        talk.add(*said, question("And now?"))
+        whole = talk.context()["messages"]
+        preview = talk.preview()
+        assert preview.after < preview.before
+        assert talk.context()["messages"] == whole
+        talk.compact()
+        folded = talk.context()["messages"]
+        assert len(folded) < len(whole)
+
+    place = ["--store", url]
+    assert run(["diff", "shop", "--json", *place]) == 0
+    assert capsys.readouterr().out
+    assert run(["rerun", "shop", "--preset", "lis", *place]) == 0
+    with Engine(url, model="gpt-4o", window=100_000) as engine:
+        again = engine.conversation("shop").context()["messages"]
+    assert again[0]["role"] == "assistant"
+    assert "Here is context from the previous conversation session" in again[0]["content"]
+    assert run(["undo", "shop", *place]) == 0
+    with Engine(url, model="gpt-4o", window=100_000) as engine:
+        assert engine.conversation("shop").context()["messages"] == whole
+
+
+@pytest.mark.feature("N10")
+def test_a_compaction_is_done_again_by_another_model():
+    async def writer(messages, *, previous, max_tokens):
+        return "The user looked at files, one after the other."
+
+    talk = Conversation("gpt-4o", window=100_000)
+    talk.add(*(message for number in range(10) for message in turn(number, lines=60)), question("And now?"))
+    talk.compact()
+    assert talk.rerun(summariser=writer)
+    assert "The user looked at files, one after the other." in str(talk.context()["messages"])
+
+
+SQUARED = "The books were squared away gladly."
+
+
+def as_anthropic(messages):
+    """The same history as a client of Anthropic's has it."""
+    out = []
+    for message in messages:
+        if message["role"] == "tool":
+            block = {
+                "type": "tool_result",
+                "tool_use_id": message["tool_call_id"],
+                "content": message["content"],
+            }
+            out.append({"role": "user", "content": [block]})
+        elif calls := message.get("tool_calls"):
+            blocks = [
+                {
+                    "type": "tool_use",
+                    "id": one["id"],
+                    "name": one["function"]["name"],
+                    "input": json.loads(one["function"]["arguments"]),
+                }
+                for one in calls
+            ]
+            out.append({"role": "assistant", "content": blocks})
+        else:
+            out.append(message)
+    return out
+
+
+@pytest.mark.feature("N11")
+async def test_a_conversation_goes_on_in_another_format_with_its_summary():
+    def reply(received):
+        is_talk = received.messages[-1].text in ("And now?", "And then?")
+        return "Fine." if is_talk else f"## Goal\nGet the shop running.\n## Progress\n{SQUARED}"
+
+    async with (
+        ScriptedUpstream(otherwise=reply) as upstream,
+        served(upstream, window=8_000, compaction_preset="librechat") as gate,
+    ):
+        said = [question(GOAL), answer("I will.")]
+        said += [message for number in range(60) for message in turn(number)]
+        said.append(question("And now?"))
+        assert await ask_chat(gate, said, stream=False) == "Fine."
+        assert SQUARED in upstream.requests[-1].body.decode()
+        asked = len(upstream.requests)
+        said += [answer("Fine."), question("And then?")]
+        assert await ask_anthropic(gate, as_anthropic(said), stream=False) == "Fine."
+        sent = upstream.requests[-1]
+        (listed,) = await gate.store.conversations("local")
+    assert len(upstream.requests) == asked + 1  # the summary is not written twice
+    assert sent.path.endswith("/messages")
+    assert SQUARED in sent.body.decode()
+    assert listed.branches == 2
+
+
+@pytest.mark.feature("N11")
+async def test_a_smaller_model_takes_over():
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+        gate.openai() as client,
+    ):
+        said = [question(GOAL), answer("I will.")]
+        said += [message for number in range(40) for message in turn(number)]
+        said.append(question("And now?"))
+        await client.chat.completions.create(model="gpt-4o", messages=said)
+        assert json.loads(upstream.requests[-1].body)["messages"] == said
+        said += [answer("Fine."), question("And then?")]
+        await client.chat.completions.create(model="gpt-4", messages=said, max_tokens=500)
+        sent = json.loads(upstream.requests[-1].body)["messages"]
+    assert len(sent) < len(said) / 2
+    assert GOAL in json.dumps(sent)
+
+
+@pytest.mark.feature("N11")
+async def test_a_compaction_that_one_model_made_is_sent_to_another_in_words():
+    block = {"type": "compaction", "content": f"{SQUARED} The build is next."}
+    said = [
+        question("Fix the build."),
+        {"role": "assistant", "content": [block, {"type": "text", "text": "Done so far."}]},
+        question("Go on."),
+    ]
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=8_000) as gate:
+        for model in ("claude-opus-4-8", "claude-haiku-4-5"):
+            body = {"model": model, "max_tokens": 300, "messages": said}
+            status, _, _ = await gate.post("/v1/messages", json.dumps(body).encode())
+            assert status == 200
+        own, other = (json.loads(one.body)["messages"] for one in upstream.requests)
+    assert own[1] == said[1]
+    assert SQUARED in json.dumps(other)
+    assert '"compaction"' not in json.dumps(other)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -33,23 +32,6 @@ def test_presets_are_measured_side_by_side():
     assert [line.split()[0] for line in lines[3:5]] == ["refold", "opal"]
 
 
-@pytest.mark.feature("N6")
-def test_programs_get_one_document():
-    args = (
-        "replay",
-        "examples/coding-agent.json",
-        "--preset",
-        "refold",
-        "--window",
-        "8000",
-        "--json",
-        "--baselines",
-    )
-    rows = json.loads(refold(*args).stdout)["rows"]
-    assert (rows[0]["candidate"], rows[0]["valid"], rows[0]["fits"]) == ("refold", 100.0, 100.0)
-    assert len(rows) > 5
-
-
 @pytest.mark.parametrize(
     "args, words",
     [
@@ -64,30 +46,6 @@ def test_mistakes_are_told_in_a_line_with_a_hint(args, words):
     assert words in told.stderr
     assert "hint: " in told.stderr
     assert "Traceback" not in told.stderr
-
-
-@pytest.mark.feature("N6")
-def test_a_report_is_written_beside_the_table(tmp_path):
-    file = tmp_path / "report.html"
-    args = (
-        "replay",
-        "examples/coding-agent.json",
-        "--preset",
-        "refold",
-        "--window",
-        "8000",
-        "--report",
-        str(file),
-    )
-
-    told = refold(*args)
-
-    assert told.returncode == 0
-    assert told.stdout.startswith("window 8,000: 1 recordings")
-    assert "the report is in" in told.stderr
-    page = file.read_text(encoding="utf-8")
-    assert page.startswith("<!doctype html>")
-    assert "Window of 8,000 tokens" in page
 
 
 @pytest.mark.parametrize("place, words", [(".", "is a directory"), ("missing/report.html", "no directory")])
