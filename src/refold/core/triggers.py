@@ -186,7 +186,7 @@ def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:
     if now.moment == "overflow":
         return f"the provider refused the input as too long; {limit_for(frame, now):,} tokens are tried next"
     if overfull := _overfull(folded, frame, now):
-        return overfull
+        return now.flag or overfull
     if now.in_vain >= MAX_IN_VAIN or folded.size in (folded.settled, folded.declined):
         return ""
     return _wanted(folded, frame, now)
