@@ -130,6 +130,6 @@ async def test_a_smaller_model_takes_over():
                 extra_body=asked,
                 extra_headers={"x-refold-window": "3000"},
             )
-        assert large.headers["x-refold-action"] == "summarise"
+        assert large.headers["x-refold-action"] == "folded"
         never_refused(upstream)
         assert GOAL in upstream.requests[-1].body.decode()

@@ -367,11 +367,11 @@ async def test_none_means_that_the_clients_own_messages_were_sent(gate):
     actions = [one["x-refold-action"] for one in sent]
     folded = actions.index("summarise")
 
-    assert set(actions[:folded]) == {"none"}
-    assert set(actions[folded:]) == {"summarise", "earlier"}
+    assert set(actions[:folded]) == {"passed"}
+    assert set(actions[folded:]) == {"folded"}
     for one in sent:
         whole, shown = one["x-refold-tokens"].split("->")
-        assert (whole == shown) == (one["x-refold-action"] == "none")
+        assert (whole == shown) == (one["x-refold-action"] == "passed")
 
 
 @pytest.mark.feature("X12")
@@ -727,7 +727,7 @@ async def test_a_reply_reaches_the_client_byte_for_byte_and_its_usage_is_read(pa
         _, found = await asked(gate, "GET", "conversations/one")
 
     assert upstream.requests[0].body == sent
-    assert (status, told["x-refold-action"]) == (200, "none")
+    assert (status, told["x-refold-action"]) == (200, "passed")
     assert of_its_kind(through) == of_its_kind(direct)
     assert found["tokens"] == 6_500
     assert found["ratio"] == pytest.approx(6_500 / found["limit"])

@@ -153,7 +153,7 @@ async def test_a_complaint_about_the_type_of_a_parameter_is_not_taken_for_an_ove
             await client.chat.completions.create(model="gpt-4o", messages=messages)
 
     assert len(upstream.requests) == 1
-    assert refused.value.response.headers["x-refold-action"] == "none"
+    assert refused.value.response.headers["x-refold-action"] == "passed"
     assert refused.value.response.json() == complaint
 
 
@@ -797,7 +797,7 @@ async def test_a_refusal_as_too_long_is_answered_with_less_and_the_client_sees_t
     ):
         status, told, reply = await gate.post("/v1/chat/completions", ships())
 
-        assert (status, told["x-refold-action"]) == (200, "recover")
+        assert (status, told["x-refold-action"]) == (200, "recovered")
         assert json.loads(reply)["choices"][0]["message"]["content"] == "Fine."
         first, second = upstream.requests
         assert len(second.body) < len(first.body)
@@ -810,7 +810,7 @@ async def test_a_refusal_inside_a_stream_is_answered_with_less_too(wording):
         upstream.script(overflow(wording, window=4_000, prompt=9_000, in_stream=True), say("Fine."))
         status, told, reply = await gate.post("/v1/chat/completions", ships(stream=True))
 
-        assert (status, told["x-refold-action"]) == (200, "recover")
+        assert (status, told["x-refold-action"]) == (200, "recovered")
         assert b"[DONE]" in reply
         assert b"error" not in reply
 

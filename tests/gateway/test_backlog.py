@@ -114,7 +114,7 @@ async def test_a_held_lock_lets_requests_go_on_and_what_came_meanwhile_is_stored
             state = await readiness(gate)
         await everything_is_stored(gate)
 
-        assert first["x-refold-action"] == "none"
+        assert first["x-refold-action"] == "passed"
         assert [one["x-refold-action"] for one in during] == ["not-kept"] * 3
         assert [one.get("x-refold-not-kept") for one in during] == ["1", "2", "3"]
         assert (other[0], other[1]["x-refold-action"]) == (200, "not-kept")
@@ -172,7 +172,7 @@ async def test_a_reply_that_the_store_refuses_is_stored_when_it_takes_it():
     ):
         store.refuses_calls = True
         told = await ask(gate, history(0))
-        assert told["x-refold-action"] == "none"
+        assert told["x-refold-action"] == "passed"
         assert await store.calls(OWNER, "talk") == []
         store.refuses_calls = False
         await everything_is_stored(gate)

@@ -28,7 +28,7 @@ async def restarted_with_damage(upstream, path, seq, *messages, body_bytes=BAD_B
     async with served(upstream, store=store) as gate:
         for one in messages:
             status, told, _ = await gate.post("/v1/chat/completions", body(one), **NAMED)
-            assert (status, told["x-refold-action"]) == (200, "none")
+            assert (status, told["x-refold-action"]) == (200, "passed")
     await store.close()
     damage(path, "tides", seq, body_bytes)
     return told["x-refold-branch"]
@@ -47,7 +47,7 @@ async def test_a_damaged_conversation_goes_on_in_a_new_branch(upstream, tmp_path
 
     assert status == 200
     assert json.loads(reply)["choices"][0]["message"]["content"] == "Fine."
-    assert told["x-refold-action"] == next_told["x-refold-action"] == "none"
+    assert told["x-refold-action"] == next_told["x-refold-action"] == "passed"
     assert told["x-refold-branch"] == next_told["x-refold-branch"] != before
     assert told["x-refold-conversation"] == next_told["x-refold-conversation"] == "tides"
     assert "x-refold-not-kept" not in next_told
@@ -71,7 +71,7 @@ async def test_a_damaged_conversation_is_compacted(upstream, tmp_path):
         status, told, _ = await gate.post("/v1/chat/completions", body(long), x_refold_window="4000", **NAMED)
 
     assert status == 200
-    assert told["x-refold-action"] in ("reduce", "summarise")
+    assert told["x-refold-action"] in ("reduced", "folded")
     assert len(upstream.requests[-1].body) < len(body(long)) / 2
     await store.close()
 
@@ -86,7 +86,7 @@ async def test_a_repeated_request_finds_the_new_branch_after_each_restart(upstre
         async with served(upstream, store=store, id_prefix=f"again{time}") as gate:
             for _ in range(2):
                 _, told, _ = await gate.post("/v1/chat/completions", body((ASKED, AGAIN)[asked]), **NAMED)
-                assert told["x-refold-action"] == "none"
+                assert told["x-refold-action"] == "passed"
                 branches.add(told["x-refold-branch"])
         await store.close()
 
@@ -104,7 +104,7 @@ async def test_an_edited_history_over_a_damaged_message_goes_on_too(upstream, tm
         _, told, _ = await gate.post("/v1/chat/completions", body(edited), **NAMED)
         _, again, _ = await gate.post("/v1/chat/completions", body(edited), **NAMED)
 
-        assert told["x-refold-action"] == again["x-refold-action"] == "none"
+        assert told["x-refold-action"] == again["x-refold-action"] == "passed"
         assert told["x-refold-branch"] == again["x-refold-branch"]
         assert told["x-refold-conversation"] == "tides"
     await store.close()
@@ -124,7 +124,7 @@ async def test_a_conversation_without_a_name_keeps_the_one_that_it_got(upstream,
     async with served(upstream, store=store, id_prefix="again") as gate:
         _, again, _ = await gate.post("/v1/chat/completions", body(later))
 
-        assert again["x-refold-action"] == "none"
+        assert again["x-refold-action"] == "passed"
         assert again["x-refold-conversation"] == told["x-refold-conversation"]
         assert again["x-refold-branch"] != other["x-refold-branch"]
     await store.close()

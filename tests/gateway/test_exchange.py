@@ -37,7 +37,7 @@ async def test_what_was_learnt_from_a_refusal_holds_for_the_next_call_and_the_ne
         _, told, _ = await gate.post("/v1/chat/completions", body_of(other))
 
         assert len(upstream.requests) == 4
-        assert told["x-refold-action"] == "summarise"
+        assert told["x-refold-action"] == "folded"
 
 
 async def test_other_errors_pass_by_unchanged(upstream):

@@ -59,7 +59,7 @@ async def test_the_output_is_lowered_in_the_clients_own_field_and_nothing_else_c
     assert WINDOW // 8 <= lowered < 5_500
     assert headers["x-refold-output"] == f"5500->{lowered}"
     assert {**sent, FIELDS[wire]: 5_500} == body
-    assert headers["x-refold-action"] == "none"
+    assert headers["x-refold-action"] == "passed"
 
 
 @pytest.mark.parametrize("wire", FORMATS)
@@ -71,7 +71,7 @@ async def test_a_growing_conversation_is_never_refused(wire):
         for count in range(1, 17):
             status, headers, answer = await post(gate, wire, request(wire, turns(count), 5_500))
             assert status == 200, answer
-            assert headers["x-refold-action"] != "recover"
+            assert headers["x-refold-action"] != "recovered"
         outputs = [one.json[FIELDS[wire]] for one in upstream.requests if "count_tokens" not in one.path]
     assert len(outputs) == 16  # none was refused by the provider, which counts input and output
     lowered = [output for output in outputs if output < 5_500]
@@ -279,7 +279,7 @@ async def test_a_coding_agent_goes_on_for_many_rounds_of_tool_calls():
             body = request("anthropic", history, output, tools=tools)
             status, headers, answer = await post(gate, "anthropic", body)
             assert status == 200, answer
-            assert headers["x-refold-action"] != "recover"
+            assert headers["x-refold-action"] != "recovered"
             call = {"type": "tool_use", "id": f"toolu_{number}", "name": "tool_1", "input": {"row": number}}
             result = {"type": "tool_result", "tool_use_id": f"toolu_{number}"}
             row = " ".join(f"row {number}.{at} of the board" for at in range(30 + 10 * (number % 5)))
@@ -304,7 +304,7 @@ class TestAfterARefusal:
             body["messages"] = turns(3, 100)
             status, headers, _ = await post(gate, "anthropic", body)
         first, second = [one.json for one in upstream.requests]
-        assert (status, headers["x-refold-action"]) == (200, "recover")
+        assert (status, headers["x-refold-action"]) == (200, "recovered")
         assert first == body
         assert second == {**body, "max_tokens": second["max_tokens"]}
         assert headers["x-refold-output"] == f"3000->{second['max_tokens']}"
@@ -317,7 +317,7 @@ class TestAfterARefusal:
         ):
             body = request("anthropic", turns(3, 100), 3_000, rules="Be brief.")
             status, headers, answer = await post(gate, "anthropic", body)
-        assert (status, headers["x-refold-action"]) == (200, "recover"), answer
+        assert (status, headers["x-refold-action"]) == (200, "recovered"), answer
         sent = upstream.requests[-1].json
         assert 325 <= sent["max_tokens"] < 3_000
         assert sent["messages"] != body["messages"]
@@ -331,7 +331,7 @@ class TestAfterARefusal:
                 body = request("anthropic", turns(count, 100), 3_000, rules="Be brief.")
                 status, headers, answer = await post(gate, "anthropic", body)
                 assert status == 200, answer
-        assert headers["x-refold-action"] != "recover"
+        assert headers["x-refold-action"] != "recovered"
         assert len(upstream.requests) == 3
 
     async def test_a_refusal_without_numbers_is_answered_with_the_least_output(self):
@@ -342,5 +342,5 @@ class TestAfterARefusal:
         ):
             body = request("chat", turns(2, 1), 3_000)
             status, headers, _ = await post(gate, "chat", body)
-        assert (status, headers["x-refold-action"]) == (200, "recover")
+        assert (status, headers["x-refold-action"]) == (200, "recovered")
         assert upstream.requests[-1].json == {**body, "max_completion_tokens": 1_000}

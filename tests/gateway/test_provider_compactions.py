@@ -77,7 +77,7 @@ async def test_another_model_gets_words_and_its_own_gets_it_back(name, said):
         history = opening(name)
         await ask(gate, name, history)
         headers = await ask(gate, name, history, "gpt-5-mini")
-        assert headers["x-refold-action"] == "reduce"
+        assert headers["x-refold-action"] == "reduced"
         await work_on(gate, name, history, 1, 25)
         await ask(gate, name, history, "gpt-5-mini")
         history += called(25, name)
@@ -169,7 +169,7 @@ async def test_what_a_sealed_one_takes_at_the_provider_limits_no_other_conversat
         told = await ask(gate, "responses", other)
 
     assert any(isinstance(one, Refuse) for one in upstream.answered) == bool(first)
-    assert told["x-refold-action"] == "none"
+    assert told["x-refold-action"] == "passed"
 
 
 async def test_an_upstream_that_is_asked_in_the_place_of_another_gets_words():
@@ -184,7 +184,7 @@ async def test_an_upstream_that_is_asked_in_the_place_of_another_gets_words():
         async with served(first, targets=targets, summariser_enabled=False) as gate:
             await ask(gate, "responses", opening("responses"))
             told = await ask(gate, "responses", [*opening("responses"), *called(1, "responses")])
-            assert (told["x-refold-upstream"], told["x-refold-action"]) == ("second", "reduce")
+            assert (told["x-refold-upstream"], told["x-refold-action"]) == ("second", "reduced")
             engine = Engine(gate.store, embedder=None, format="responses", window=32_000)
             talk = await engine.conversation(told["x-refold-conversation"], model="gpt-5-codex")
             calls = {call.id: call for call in await gate.store.calls(engine.owner, talk.id)}
@@ -375,5 +375,5 @@ async def test_a_store_that_does_not_take_who_made_one_holds_nobody_up():
     ):
         history = opening("anthropic")
         told = [await ask(gate, "anthropic", history), await ask(gate, "anthropic", history, "gpt-5-mini")]
-    assert [one["x-refold-action"] for one in told] == ["none", "reduce"]
+    assert [one["x-refold-action"] for one in told] == ["passed", "reduced"]
     assert [received.body.count(b'"compaction"') for received in upstream.requests] == [1, 0]

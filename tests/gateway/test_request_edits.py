@@ -79,7 +79,7 @@ async def test_arguments_with_half_a_character_are_left_alone(upstream, argument
 
     assert status == 200
     assert (upstream.requests[-1].body == body) == is_sent
-    assert told["x-refold-action"] == ("none" if is_sent else "reduce")
+    assert told["x-refold-action"] == ("passed" if is_sent else "reduced")
 
 
 @pytest.mark.feature("L9", "X5")
@@ -90,7 +90,7 @@ async def test_a_client_that_marks_its_own_prefixes_is_left_alone(upstream):
             messages[-1]["content"] = blocks(messages[-1]["content"], cache_control={"type": "ephemeral"})
             came, sent, told = await post(gate, messages)
             assert sent == came
-            assert told["x-refold-action"] == "none"
+            assert told["x-refold-action"] == "passed"
         assert len(await gate.store.conversations("local")) == 1
 
 

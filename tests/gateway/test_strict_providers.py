@@ -116,9 +116,9 @@ async def test_a_provider_that_counts_otherwise_refuses_nothing_and_its_summarie
     assert all(isinstance(one, Say) for one in provider.answered)
     if preset in ("refold", "opal", "lis"):  # a count that is too high would fold too early
         assert 0.7 * WINDOW < max(client.sizes) <= WINDOW - OUTPUT
-    assert client.actions["summarise"] >= 2
+    assert client.actions["folded"] >= 2
     assert set(client.authors) == {"model small"}  # asked early enough, and never bridged
-    assert len(writer.requests) >= client.actions["summarise"]
+    assert len(writer.requests) >= client.actions["folded"]
     assert GOAL in json.dumps(provider.requests[-1].json)
 
 
@@ -138,7 +138,7 @@ async def test_a_first_request_that_is_too_long_for_the_provider_is_made_smaller
         await client.talk(range(20, 40))
 
     assert 1 <= len(refused) <= 2
-    assert client.actions["recover"] == 1
+    assert client.actions["recovered"] == 1
     assert [one for one in provider.answered[len(refused) :] if not isinstance(one, Say)] == []
 
 
@@ -151,7 +151,7 @@ async def test_thinking_stays_whole_in_every_tool_loop(preset, factor):
         await client.talk(range(40), thinks=True)
 
     assert all(isinstance(one, Say) for one in provider.answered)
-    assert client.actions["summarise"] >= 1
+    assert client.actions["folded"] >= 1
 
 
 @pytest.mark.feature("N4")
@@ -188,4 +188,4 @@ async def test_the_two_sides_stay_in_turn_for_the_chat_templates_that_want_it(se
         await client.talk(range(30))
 
     assert all(isinstance(one, Say) for one in provider.answered)
-    assert client.actions["summarise"] >= 1
+    assert client.actions["folded"] >= 1

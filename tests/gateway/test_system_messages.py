@@ -80,4 +80,4 @@ async def test_what_fits_leaves_as_it_came_and_what_is_misplaced_is_moved():
         await ask(gate, [said(kind, at) for at, kind in enumerate("usausaus")])
         status, headers, _ = await ask(gate, [said(kind, at) for at, kind in enumerate("usausausasu")])
     assert [shape(one) for one in upstream.requests] == ["usausaus", "usausausaus"]
-    assert (status, headers["x-refold-action"]) == (200, "reduce")
+    assert (status, headers["x-refold-action"]) == (200, "reduced")

@@ -56,7 +56,7 @@ async def test_below_every_threshold_the_clients_own_bytes_leave(name, preset, t
             body = body_of(name, messages)
             status, told, _ = await gate.post(PATHS[name], body, x_refold_preset=preset)
 
-            assert (status, told["x-refold-action"]) == (200, "none")
+            assert (status, told["x-refold-action"]) == (200, "passed")
             before, after = told["x-refold-tokens"].split("->")
             assert before == after
             assert upstream.requests[-1].body == body
@@ -71,7 +71,7 @@ async def test_one_large_message_leaves_as_it_came_and_so_does_the_next_request(
         for _ in range(2):
             body = body_of(name, messages)
             _, told, _ = await gate.post(PATHS[name], body)
-            assert told["x-refold-action"] == "none"
+            assert told["x-refold-action"] == "passed"
             assert upstream.requests[-1].body == body
             messages += [answer("Fine."), question("And now?")]
 
@@ -100,7 +100,7 @@ async def test_in_a_session_of_a_coding_agent_every_result_that_fits_is_seen():
             body = body_of("anthropic", messages, 32_000, **instructions)
             _, told, _ = await gate.post(PATHS["anthropic"], body)
 
-            assert told["x-refold-action"] == "none"
+            assert told["x-refold-action"] == "passed"
             assert upstream.requests[-1].body == body
             assert all(plant in body.decode() for plant in plants)
 
@@ -112,7 +112,7 @@ async def test_what_does_not_fit_is_cut_with_its_lines_and_told(name):
         body = body_of(name, [question("Read it."), *exchange(name, 0, text)])
         _, told, _ = await gate.post(PATHS[name], body)
 
-        assert told["x-refold-action"] == "reduce"
+        assert told["x-refold-action"] == "reduced"
         (shown,) = [result.text for one in upstream.requests[-1].messages for result in one.results]
         lines = {*text.split("\n"), "[…]"}
         strange = [line for line in shown.split("\n") if line not in lines]

@@ -107,7 +107,7 @@ async def test_the_first_request_already_fits_into_the_reported_window(upstream)
     async with served(upstream, summariser_enabled=False) as gate:
         long = "The tide came in over the long grey sand. " * 700
         status, told, _ = await ask(gate, "one", long, "Yes.", "And now?")
-        assert (status, told["x-refold-action"]) == (200, "summarise")
+        assert (status, told["x-refold-action"]) == (200, "folded")
         assert len(upstream.requests) == 1  # no refusal was needed
 
 

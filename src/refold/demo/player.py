@@ -104,7 +104,7 @@ WINDOW = 8_000
 REPLY = 800
 """Tokens that the agent asks for: its steps are short."""
 STORE = "demo.db"
-CHANGES = frozenset(("reduce", "summarise", "recover"))
+CHANGES = frozenset(("reduce", "summarise"))
 
 
 class DemoCall(Struct, frozen=True):
@@ -245,7 +245,7 @@ class _Player:
     async def _noted(self, answered: Answered, step: Step, asks: str) -> DemoCall:
         headers = answered.headers
         whole, _, sent = headers.get("x-refold-tokens", "0->0").partition("->")
-        action = "refused" if answered.message is None else headers.get("x-refold-action", "")
+        action = "refused" if answered.message is None else headers.get("x-refold-changed", "")
         reason = await _reason(self._address) if action in CHANGES else answered.problem
         number, size = len(self.calls) + 1, len(self.history)
         return DemoCall(number, asks, step.does, size, int(whole), int(sent), action, reason)

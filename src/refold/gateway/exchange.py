@@ -52,12 +52,11 @@ from refold.wire.json_codec import FIELDS
 # The call in progress
 
 Action: TypeAlias = Literal[
-    "none", "earlier", "reduce", "summarise", "recover", "off", "unparsed", "not-kept", "failed", "passed"
+    "passed", "folded", "reduced", "recovered", "off", "unparsed", "not-kept", "failed"
 ]
-"""The value of the header `x-refold-action`. Done: nothing, nothing beyond an earlier summary or cut, messages shortened, messages summarised, made
-smaller after a refusal. Not done: switched off by the client, not readable, not stored, an internal failure,
-not a conversation.
-"""
+"""The value of the header `x-refold-action`: what was sent, compared with what came. The messages as they came, a
+summary in place of older messages, shortened messages, a smaller request after a refusal, or, without any change
+by Refold: switched off, not readable, not stored yet, an internal failure."""
 
 _INTEGER = Decoder(int)
 _PLAIN = " !#$&'()*+,-./:;<=>?@[]^_`{|}~"
@@ -175,10 +174,7 @@ class Ticket:
         is_copy = made.is_as_sent and not changed
         size = 0 if is_copy else len(incoming.body) + len(hosted.line.history.array)
         self.body = await run_text_work(size, write)
-        done = [receipt.decision for receipt in made.receipts]
-        self.action = "summarise" if "summarise" in done else "reduce" if done else "none"
-        if not done and not made.is_plain:
-            self.action = "earlier"
+        self.action = "folded" if made.sent.summaries else "passed" if made.is_plain else "reduced"
         if not hosted.is_stored:
             self.action = "not-kept"
 
@@ -228,7 +224,7 @@ class Ticket:
 
         body, rewritten = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
         self.made = structs.replace(made, note=rewritten.note)
-        self.action = "reduce" if self.action in ("none", "earlier") else self.action
+        self.action = "reduced" if self.action == "passed" else self.action
         return body
 
     async def shrink(self, status: int, refusal: bytes) -> None:
@@ -249,7 +245,7 @@ class Ticket:
         except Exception as error:  # noqa: BLE001  # on any failure the client gets the provider's own refusal
             _log.warning("a call could not be made smaller: %s", type(error).__name__)
             raise RecoverySpent from None
-        self.action = "recover"
+        self.action = "recovered"
 
     async def keep(self, watcher: Watcher, status: int = 200) -> None:
         """Store the result of the call, once, even if the client disconnects meanwhile. The client waits for
@@ -311,6 +307,8 @@ class Ticket:
             talk = self.hosted.live.conversation
             headers["x-refold-conversation"] = talk.id
             headers["x-refold-branch"] = talk.branch
+            if done := {receipt.decision for receipt in self.made.receipts}:
+                headers["x-refold-changed"] = "summarise" if "summarise" in done else "reduce"
             if summary := talk.author_of(self.made.sent).text:
                 headers["x-refold-summary"] = summary
             headers["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"

@@ -168,7 +168,7 @@ async def test_a_message_that_is_unreadable_spoils_no_conversation(gate):
         body = msgspec.json.encode({"model": "gpt-5", "messages": good})
         _, told, _ = await gate.post(PATHS["chat"], body, x_refold_conversation="talk")
 
-        assert told["x-refold-action"] == "none"
+        assert told["x-refold-action"] == "passed"
         good += [{"role": "assistant", "content": "Fine."}, {"role": "user", "content": "more"}]
     head = await gate.store.head("local", "talk", told["x-refold-branch"])
     assert len(await gate.store.messages(head)) == len(good) - 2

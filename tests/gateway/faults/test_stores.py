@@ -44,7 +44,7 @@ async def test_a_full_disk_stops_nobody_and_what_came_meanwhile_is_kept_when_the
                 assert len(talker.said) < 1_000
         assert await talker.turn(session, gate.url)
 
-        assert talker.told["x-refold-action"] == "none"
+        assert talker.told["x-refold-action"] == "passed"
         assert await stored(gate, "talk") == [one["content"] for one in talker.said[:-1]]
         assert await (await gate.gateway.host("local")).engine.examine("talk") == []
     await store.close()
@@ -78,7 +78,7 @@ async def test_streams_that_go_on_for_long_hold_no_connection_to_the_database(py
         ended = await asyncio.gather(*(client.read_all() for client in clients))
         kept = [await gate.store.calls("local", f"talk-{number}") for number in range(STREAMS)]
 
-        assert all(b"x-refold-action: none" in one for one in begun)
+        assert all(b"x-refold-action: passed" in one for one in begun)
         assert (in_use.get("requests_waiting", 0), in_use["pool_available"]) == (0, in_use["pool_size"])
         assert all(b"[DONE]" in one for one in ended)
         assert [len(one) for one in kept] == [1] * STREAMS
