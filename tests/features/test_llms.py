@@ -365,7 +365,7 @@ async def test_a_preset_that_needs_a_permission_says_which_flag_gives_it(tmp_pat
 async def test_none_means_that_the_clients_own_messages_were_sent(gate):
     sent = await chat_until_folded(gate, turns=121)
     actions = [one["x-refold-action"] for one in sent]
-    folded = actions.index("summarise")
+    folded = actions.index("folded")
 
     assert set(actions[:folded]) == {"passed"}
     assert set(actions[folded:]) == {"folded"}

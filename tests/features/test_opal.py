@@ -335,11 +335,11 @@ async def test_behind_the_gateway_one_refusal_is_enough_for_all_conversations(wi
             return status, told["x-refold-action"], len(upstream.requests) - before
 
         long = window * 6 // 5
-        assert await ask("one", long) == (200, "recover", 2)
-        assert await ask("two", long) == (200, "summarise", 1)
+        assert await ask("one", long) == (200, "recovered", 2)
+        assert await ask("two", long) == (200, "folded", 1)
         upstream._provider.limits = structs.replace(upstream._provider.limits, window=1_000_000)
-        assert await ask("three", long, x_refold_window="200000") == (200, "none", 1)
-        assert await ask("four", long) == (200, "none", 1)  # a larger request was answered
+        assert await ask("three", long, x_refold_window="200000") == (200, "passed", 1)
+        assert await ask("four", long) == (200, "passed", 1)  # a larger request was answered
 
 
 # The window and its source, where they are shown

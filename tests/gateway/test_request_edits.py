@@ -172,7 +172,7 @@ async def test_a_mark_that_moves_on_does_not_stay_on_what_was_shortened():
                 {"type": "tool_use", "id": f"toolu_{turn + 1}", "name": "run", "input": {"n": turn}},
             ]
             history += [{"role": "assistant", "content": said}, {"role": "user", "content": [result]}]
-        assert "reduce" in actions
+        assert "reduced" in actions
 
 
 async def test_instructions_that_leave_no_room_are_refused_before_anything_is_sent():

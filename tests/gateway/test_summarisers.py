@@ -54,7 +54,7 @@ async def test_a_summary_is_there_when_it_is_needed_and_nobody_waited_for_it():
         actions = await play(gate, 101, authorization="Bearer client-own")
 
         questions = [one for one in upstream.requests if is_question(one)]
-        assert "summarise" in actions
+        assert "folded" in actions
         assert questions
         assert {one.headers["authorization"] for one in questions} == {"Bearer client-own"}
         after = upstream.requests[-1]
@@ -74,7 +74,7 @@ async def test_a_model_that_cannot_write_costs_no_call_its_answer():
     ):
         actions = await play(gate, 101)
 
-        assert "summarise" in actions
+        assert "folded" in actions
         assert len(upstream.requests[-1].messages) < 60
 
 

@@ -54,7 +54,7 @@ async def test_a_refusal_as_too_long_is_answered_with_less_that_is_taken():
         served(upstream, window=8_000, summariser_enabled=False) as gate,
     ):
         told = await converse(gate, CLAUDE_CODE)
-    assert "recover" in {action for _, action in told}
+    assert "recovered" in {action for _, action in told}
 
 
 async def test_old_reminders_that_fill_the_window_fold_away():

@@ -183,6 +183,6 @@ async def test_more_than_can_be_taken_in_at_once_passes_by_and_what_is_known_may
         _, found, _ = await gate.post(PATHS["chat"], body)
         told.append(found["x-refold-action"])
 
-    assert told == ["unparsed", "none", "none", "none"]
+    assert told == ["unparsed", "passed", "passed", "passed"]
     (listed,) = await gate.store.conversations("local")
     assert listed.messages == 41
