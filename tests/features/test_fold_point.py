@@ -65,3 +65,53 @@ async def test_an_undo_opens_a_fold_that_a_model_s_summary_replaced_as_a_whole()
     assert (await run.chat.status()).compactions == folds - 1
     assert len(run.chat.state.folded.shown) > shown
     await run.chat.close()
+
+
+@pytest.mark.feature("N4", "L2")
+@pytest.mark.parametrize("preset", ["refold", "lis"])
+@pytest.mark.parametrize("is_folded", [False, True])
+@pytest.mark.parametrize("act", ["compact", "focus", "start_session", "close"])
+async def test_a_question_in_progress_is_used_or_reported_as_discarded(preset, is_folded, act):
+    """Every question that a model was asked ends with an event, and one that is paid for is waited for."""
+    answers, events, asked = asyncio.Event(), list[object](), 0
+
+    async def write(messages, previous=None, **_):
+        nonlocal asked
+        asked += 1
+        await answers.wait()
+        return "The crates are in the hall. The user looks for the blue one. Next: crate 40."
+
+    chat = refold.Conversation(
+        "gpt-4o",
+        preset=preset,
+        window=8_000,
+        summariser=write,
+        summariser_timeout_s=0.05,
+        on_event=events.append,
+    )
+    number = 0
+    while not (asked and (not is_folded or chat.receipts)):
+        await chat.add(f"Where is crate {number}? " + "It was blue. " * 60)
+        await chat.context()
+        await chat.add({"role": "assistant", "content": "In the hall. " * 10})
+        await asyncio.sleep(0.001)
+        number += 1
+    first = asked
+    doing = {
+        "compact": chat.compact,
+        "focus": lambda: chat.compact(focus="the blue crate"),
+        "start_session": chat.start_session,
+        "close": chat.close,
+    }[act]
+    task = asyncio.create_task(doing())
+    await asyncio.sleep(0.01)
+    answers.set()
+    await task
+    await asyncio.sleep(0.05)  # a closed session is summarised in the background
+    await chat.close()
+    ended = [one for one in events if isinstance(one, (refold.SummaryWritten, refold.SummaryFailed))]
+    lost = [one for one in events if isinstance(one, refold.SummaryDiscarded)]
+    assert first == 1
+    assert len(ended) + len(lost) >= asked
+    if act == "compact":
+        assert not lost

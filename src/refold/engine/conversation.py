@@ -75,7 +75,7 @@ from refold.engine.settings import (
 from refold.engine.state import Bill, Receipt, Sent, State
 from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_authors import SummaryAuthor, author_of
-from refold.engine.summary_jobs import SummaryFunction, SummaryJobs, settled, summariser_of
+from refold.engine.summary_jobs import CLOSED, REPLACED, SummaryFunction, SummaryJobs, settled, summariser_of
 from refold.model.errors import (
     ConfigError,
     Conflict,
@@ -858,7 +858,7 @@ class Conversation:
 
     async def _rerun(self, policy: Policy | None, summariser: Summariser | SummaryFunction | None) -> bool:
         async with self._locked():
-            await self._jobs.stop()
+            await self._jobs.stop(REPLACED)
             state = await self._current()
             taken, start = UndoneChanges(state.folded), self._emit_start("rerun", ASKED)
             try:
@@ -1258,7 +1258,7 @@ class Conversation:
         if again is not None and not again.done():
             again.cancel()
             await asyncio.wait({again})
-        await self._jobs.stop()
+        await self._jobs.stop(CLOSED)
         if self._named_summariser is not None:
             await self._named_summariser.close()
         self._events.close()

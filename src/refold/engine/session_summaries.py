@@ -19,7 +19,7 @@ from refold.engine import sessions
 from refold.engine.journal import Journal
 from refold.engine.sessions import ClosedSession, closed_session, has_own_summary, source_of, supersede_job
 from refold.engine.state import State
-from refold.engine.summary_jobs import SummariserCall, SummaryJobs, in_background
+from refold.engine.summary_jobs import MOVED_ON, SummariserCall, SummaryJobs, in_background
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.models import Summariser
@@ -55,15 +55,15 @@ class SessionSummaries:
             await asyncio.wait(stopped)
 
     async def detach_job(self) -> asyncio.Task[Summary | None] | None:
-        """Return the job that summarises the session about to be closed: it is paid for, and continues. Any
-        other job is stopped.
+        """Let the running job go on without the conversation, because it is paid for. Return it if it summarises
+        the session about to be closed.
         """
-        job = self._jobs.release()
+        is_about_it, job = self._jobs.is_current, self._jobs.release()
         if job is None:
-            await self._jobs.stop()
+            await self._jobs.stop(MOVED_ON)
             return None
         self._hold(job)
-        return job
+        return job if is_about_it else None
 
     def begin(self, closed: str, job: asyncio.Task[Summary | None] | None) -> None:
         """Start the summary of a closed session, after the `job` that was already writing about it."""

@@ -74,9 +74,13 @@ BILLS = 20
 """How many times the commit of a bill is retried after a conflict."""
 MOVED_ON = "the conversation has moved on to another session"
 UNDONE = "the compaction was undone"
+REPLACED = "another summary was asked for in its place"
+CLOSED = "the conversation was closed while it was written"
 LEFT = "the program that was writing it ended"
 IN_PROGRESS = ("planned", "running")
 
+MAX_WRITE_S = 600.0
+"""Seconds after which a summariser that gives no answer has failed: it would keep all later summaries waiting."""
 MAX_FAILURES = 3
 """Failures in a row after which the model is not asked for a while: each costs money and yields nothing."""
 REST_S = 300.0
@@ -95,6 +99,7 @@ class PendingSummary(Struct, frozen=True):
     place: Place
     session: str
     last: int
+    first: int = 0
 
 
 class SummaryJobs:
@@ -130,6 +135,8 @@ class SummaryJobs:
         """Why it could not be written."""
         self._has_skipped = False
         """Whether a compaction was skipped since then, so that the model may be asked again."""
+        self._released: PendingSummary | None = None
+        """A summary whose session was closed while it was written. The session's own summary builds upon it."""
         self._waiters = 0
 
     def is_awaited(self) -> bool:
@@ -275,7 +282,11 @@ class SummaryJobs:
                     return
                 # The job ended without a result: it began with no caller waiting, while another program held
                 # the lease.
-            await self.stop()
+            if self.is_running and self._asked is not None and self._asked.place != place:
+                await self.wait()  # it is paid for, and its summary replaces the digest that stands for it
+                if self.place != place:
+                    return
+            await self.stop(REPLACED)
             self._begin(await wanted() or request, self.summariser, focus)
             await self.wait()
 
@@ -284,24 +295,30 @@ class SummaryJobs:
         while self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
 
-    async def stop(self) -> None:
-        """Cancel the running job."""
+    async def stop(self, reason: str) -> None:
+        """Cancel the running job. The provider may bill it, so it is reported as discarded."""
         task, asked = self._task, self._asked
         if task is None:
             return
         task.cancel()
         await asyncio.wait({task})
-        if task.cancelled() and self._asked is asked:
-            self._asked = None
+        if task.cancelled() and asked is not None:
+            self._events.put([SummaryDiscarded(first=asked.first, last=asked.last, reason=reason)])
+            self._events.deliver()
+            if self._asked is asked:
+                self._asked = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the summary in progress, or the ready one, is about the messages that are shown now."""
+        return self._asked is not None and self._asked.place == self.place
 
     def release(self) -> asyncio.Task[Summary | None] | None:
-        """Detach the running job if it is about the present place, and return it: it goes on without this
-        conversation.
-        """
-        task, asked = self._task, self._asked
-        is_about_it = self.is_running and asked is not None and asked.place == self.place
-        if task is None or not (is_about_it and self._journal.keeps_content):
+        """Detach the running job, and return it: it goes on, although the conversation begins a new session."""
+        task = self._task
+        if task is None or not (self.is_running and self._journal.keeps_content):
             return None
+        self._released = self._asked if self.is_current else None
         self._task = None
         return task
 
@@ -334,7 +351,7 @@ class SummaryJobs:
     ) -> Coroutine[Any, Any, Summary | None]:
         self._has_skipped = False
         session = session or self._journal.session
-        asked = PendingSummary(self.place_of(state, session.id), session.id, request.last)
+        asked = PendingSummary(self.place_of(state, session.id), session.id, request.last, request.first)
         self._asked = asked
         return self._run(asked, request, summariser, focus, state, session)
 
@@ -365,7 +382,7 @@ class SummaryJobs:
             self._late = (self.place, summary) if _is_replaceable(summary, self._current()) else None
             if self._late is None:
                 self._discard(summary, MOVED_ON)
-        else:
+        elif asked is not self._released:
             self._discard(summary, MOVED_ON)
         return summary
 
@@ -451,7 +468,8 @@ class SummaryJobs:
         problem = UNFIT
         try:
             made = await run_text_work(size, task)
-            summary = await summariser.write(made)
+            async with asyncio.timeout(MAX_WRITE_S):
+                summary = await summariser.write(made)
             if summary is not None and made.digested:
                 summary = structs.replace(summary, digested=made.digested)
         except Exception as error:  # noqa: BLE001  # code of the user's: its failure must not stop the conversation
