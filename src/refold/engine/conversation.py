@@ -761,7 +761,8 @@ class Conversation:
             start = self._emit_start("manual", ASKED)
             try:
                 if self._jobs.place == place:  # else another task compacted at the same time
-                    await self._jobs.ensure_written(partial(self._wanted_now, keep), focus)
+                    patience_s = self._summariser_timeout_s
+                    await self._jobs.ensure_written(partial(self._wanted_now, keep), focus, patience_s)
                 done, fields = await self._apply_for_fields(
                     partial(self._compact_at, place=place, start=start, keep=keep)
                 )

@@ -267,10 +267,10 @@ class SummaryJobs:
             self._waiters -= 1
 
     async def ensure_written(
-        self, wanted: Callable[[], Awaitable[SummaryRequest | None]], focus: str
+        self, wanted: Callable[[], Awaitable[SummaryRequest | None]], focus: str, patience_s: float
     ) -> None:
         """Wait for the summary that a manual compaction needs: the one in progress if it suffices, else a new
-        one.
+        one. Before that, one in progress that replaces a digest is waited for, `patience_s` seconds at most.
         """
         if self.summariser is None or (request := await wanted()) is None:
             return
@@ -282,8 +282,9 @@ class SummaryJobs:
                     return
                 # The job ended without a result: it began with no caller waiting, while another program held
                 # the lease.
-            if self.is_running and self._asked is not None and self._asked.place != place:
-                await self.wait()  # it is paid for, and its summary replaces the digest that stands for it
+            if self._task is not None and self._asked is not None and self._asked.place != place:
+                # It is paid for, and its summary replaces the digest that stands for it.
+                await asyncio.wait({self._task}, timeout=patience_s)
                 if self.place != place:
                     return
             await self.stop(REPLACED)
