@@ -795,8 +795,8 @@ async def test_breakpoints_of_the_client_stay_and_the_total_is_at_most_four(own)
         served(upstream, window=6_000, summariser_enabled=False) as gate,
         gate.anthropic() as client,
     ):
-        for number in range(40):
-            said += turns(1, first=number)
+        for number in range(14):
+            said += turns(1, first=number, words=36)
             marked = [dict(one) for one in said[:-1]]
             for message in marked[::-2][:own]:
                 text = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}

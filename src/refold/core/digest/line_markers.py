@@ -96,7 +96,7 @@ _FRAMES = (
     r"|#{1,6} ?(?:instructions?|response|input|system|developer) ?:"
     r"|(?:context_summary|no longer shown) ?:"
     r"|[-=({\[]{0,9} ?/?(?:end of the earlier messages|earlier messages #)"
-    rf"|\[ ?/?(?:(?:{_ROLE}|(?:failed )?result)[]: ]|earlier messages|end of|compacted messages|inst[] ]"
+    rf"|\[ ?/?(?:(?:{_ROLE}|(?:failed )?result)[]: ]|earlier messages|end of|compacted messages|this turn so far|inst[] ]"
     r"|context summary|conversation summary|emergency compression|system_prompt\]|available_tools\]|tool_calls\]|tool_results\]|gmask\])"
     r"|< ?[|/]? ?\|?(?:transcript|previous-summary|summary|context_summary|system|user|assistant|human|developer|tool|function_result"
     r"|instruction|im_start|im_end|im_sep|start_header|end_header|eot|eom|endoftext|begin_of|end_of|start_of|bos\b|eos\b|s>|turn|channel)"
