@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from refold.core.policy import Age, LastMessages, ReportedOverflow
 from refold.sync import Conversation, Engine, answer_recall
 from refold.testing import Say, ScriptedUpstream
 from tests.core.conversations import TextCounter
+from tests.features.folds import ALL, Run, Writer
 from tests.features.tool_outputs import FAILURES, LOOK_ALIKES
 from tests.formats import KEYS, answer, chat_call, chat_result, question, turn, violations
 from tests.gateway.conftest import served
@@ -426,6 +428,65 @@ async def test_a_summary_is_there_when_the_window_is_full():
     assert 0.8 * limit <= writer.asked_at[0] < 0.9 * limit
     assert [one.author for one in talk.receipts] == ["model"]
     assert "The user wants the shop to run." in str(sent["messages"])
+
+
+@pytest.mark.feature("N4", "L17", "P5")
+@pytest.mark.parametrize("window", [4_000, 16_000])
+@pytest.mark.parametrize("preset", ALL)
+async def test_a_configured_model_writes_the_summaries_whatever_the_window(preset, window):
+    run = Run(preset, window, Writer())
+    await run.play(3, words=window // 200)
+    assert run.writer.asked >= 3
+    assert run.folds().keys() <= {"model"} or run.count(refold.SummarySwitched) >= 1
+    assert run.folds()["model"] + run.count(refold.SummarySwitched) >= 3
+    assert run.count(refold.SummaryDiscarded) == 0
+    await run.chat.close()
+
+
+@pytest.mark.feature("N4")
+@pytest.mark.parametrize("turns", [2, 8])
+async def test_a_slow_model_is_bridged_by_a_digest_and_its_summary_is_used(turns):
+    run = Run("refold", 8_000, Writer(turns))
+    await run.play(4, words=60)
+    used = run.folds()["model"] + run.count(refold.SummarySwitched)
+    assert used >= run.writer.asked - 1  # the last one may still stand by for the next fold
+    assert run.count(refold.SummaryDiscarded) == 0
+    texts = [str(fields["messages"][0]["content"]) for fields in run.sent]
+    assert any("The user asks about crates." in text for text in texts)
+    await run.chat.close()
+
+
+@pytest.mark.feature("N4")
+@pytest.mark.parametrize("words", [30, 40, 60])
+async def test_no_paid_summary_is_lost_in_a_window_that_fills_fast(words):
+    """One may be written while the one before it replaces its digest, or just as a digest takes its place."""
+    run = Run("refold", 4_000, Writer(3))
+    await run.play(8, words=words)
+    used = run.folds()["model"] + run.count(refold.SummarySwitched)
+    assert run.count(refold.SummaryDiscarded) == 0
+    assert run.count(refold.SummaryWritten) - used <= 1
+    await run.chat.close()
+
+
+@pytest.mark.feature("N10", "N4")
+async def test_an_undo_opens_a_fold_that_a_model_s_summary_replaced_as_a_whole():
+    run, is_switched = Run("refold", 8_000, Writer(8)), False
+    for number in range(400):
+        run.writer.turn += 1
+        await run.chat.add(f"Where is crate {number}? " + "It was blue and heavy. " * 60)
+        shown = len((await run.chat.context())["messages"])
+        is_switched = bool(run.events) and isinstance(run.events[-1], refold.SummarySwitched)
+        if is_switched:
+            break
+        await run.chat.add({"role": "assistant", "content": f"Crate {number} is in hall {number % 7}."})
+        await asyncio.sleep(0.002)
+    assert is_switched
+    assert "The user asks about crates." in run.chat.state.folded.summaries[-1].text
+    folds = (await run.chat.status()).compactions
+    assert await run.chat.undo()
+    assert (await run.chat.status()).compactions == folds - 1
+    assert len(run.chat.state.folded.shown) > shown
+    await run.chat.close()
 
 
 @pytest.mark.feature("N6")
