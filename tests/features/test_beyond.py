@@ -22,11 +22,8 @@ from tests.features.tool_outputs import FAILURES, LOOK_ALIKES
 from tests.formats import KEYS, answer, chat_call, chat_result, question, turn, violations
 from tests.gateway.conftest import served
 
-EXAMPLE = Path("examples/coding-agent.json").absolute()
-
+EXAMPLE = Path(__file__).parents[2] / "examples" / "coding-agent.json"
 LEAST_RECOGNISED = 20
-
-
 GOAL = "Port the invoice service to version 7 and never touch billing/ledger.py."
 
 
@@ -38,26 +35,23 @@ def test_every_request_of_every_preset_is_valid_and_fits(preset, format_name):
         "gpt-4o", preset=preset, format=format_name, window=4_000, max_output=400, system="Be brief."
     )
     talk.add(question(GOAL), answer("I will."))
-    for number in range(40):
-        asked, *work, reply = turn(number, format_name)
-        talk.add(asked)
-        for message in work:
-            talk.add(message)
-            if message is work[-1]:
-                fields = talk.context()
-                assert violations(fields, format_name) == ()
-                assert talk.measurement.content.tokens <= 3_600
+    for number in range(24):
+        *asked, reply = turn(number, format_name)
+        talk.add(*asked)
+        fields = talk.context()
+        assert violations(fields, format_name) == ()
+        assert talk.measurement.content.tokens <= 3_600
         talk.add(reply)
     assert talk.receipts
     assert GOAL in json.dumps(fields)
 
 
-def stored_talk(url, name="shop", turns=14, **settings):
-    """A stored conversation that was folded."""
+def stored_talk(url, preset="refold"):
+    """Store a conversation that is folded, and return its messages and the ones that are sent of it."""
     said = [question("Get the shop running."), answer("I will.")]
-    said += [message for number in range(turns) for message in turn(number, lines=80)]
-    with Engine(url, model="gpt-4o", window=8_000, max_output=800, **settings) as engine:
-        talk = engine.conversation(name)
+    said += [message for number in range(14) for message in turn(number, lines=80)]
+    with Engine(url, model="gpt-4o", window=8_000, max_output=800, preset=preset) as engine:
+        talk = engine.conversation("shop")
         talk.add(*said, question("And now?"))
         sent = talk.context()["messages"]
         assert talk.receipts
@@ -68,7 +62,7 @@ def stored_talk(url, name="shop", turns=14, **settings):
 @pytest.mark.parametrize("preset", presets.PRESETS)
 def test_every_message_that_is_not_shown_has_a_handle_that_opens_it(preset, tmp_path):
     url = f"sqlite:///{tmp_path / 'chats.db'}"
-    said, sent = stored_talk(url, preset=preset)
+    said, sent = stored_talk(url, preset)
     hidden = [number for number, message in enumerate(said) if message not in sent]
     text = json.dumps(sent)
     named = {
@@ -396,25 +390,15 @@ async def test_a_text_that_is_no_summary_is_not_used(text):
     assert [one.author for one in talk.receipts if one.summary]
 
 
-class Ahead:
-    """A summariser that is done as soon as the program waits for anything."""
-
-    def __init__(self):
-        self.asked_at = []
-
-    async def __call__(self, messages, *, previous, max_tokens):
-        self.asked_at.append(self.size())
-        return "The user wants the shop to run. Files were read."
-
-    def size(self):
-        raise NotImplementedError
-
-
 @pytest.mark.feature("N4")
 async def test_a_summary_is_there_when_the_window_is_full():
-    writer = Ahead()
+    asked_at = []
+
+    async def writer(messages, *, previous, max_tokens):
+        asked_at.append(talk.measurement.content.tokens)
+        return "The user wants the shop to run. Files were read."
+
     async with refold.Conversation("some-model", window=8_000, max_output=800, summariser=writer) as talk:
-        writer.size = lambda: talk.measurement.content.tokens
         await talk.add(question("Get the shop running."), answer("I will."))
         for number in range(60):
             *asked, reply = turn(number)
@@ -425,7 +409,7 @@ async def test_a_summary_is_there_when_the_window_is_full():
             if talk.receipts:
                 break
     limit = 8_000 - 800 - 80
-    assert 0.8 * limit <= writer.asked_at[0] < 0.9 * limit
+    assert 0.8 * limit <= asked_at[0] < 0.9 * limit
     assert [one.author for one in talk.receipts] == ["model"]
     assert "The user wants the shop to run." in str(sent["messages"])
 
@@ -530,7 +514,9 @@ async def ask_chat(gate, messages, *, stream):
 
 async def ask_responses(gate, messages, *, stream):
     async with gate.openai() as client:
-        asked = {"model": "gpt-4o", "input": messages, "max_output_tokens": 500, "store": False}
+        # The SDK takes long over a long list of items that it knows of.
+        more = {"extra_body": {"input": messages}}
+        asked = {"model": "gpt-4o", "max_output_tokens": 500, "store": False, **more}
         if not stream:
             return (await client.responses.create(**asked)).output_text
         async with client.responses.stream(**asked) as events:
