@@ -586,13 +586,15 @@ def test_a_compaction_is_previewed_shown_undone_and_done_again_with_another_pres
 
 
 @pytest.mark.feature("N10")
-def test_a_compaction_is_done_again_by_another_model():
+def test_a_compaction_is_done_again_by_another_preset_and_another_model():
     async def writer(messages, *, previous, max_tokens):
         return "The user looked at files, one after the other."
 
     talk = Conversation("gpt-4o", window=100_000)
     talk.add(*(message for number in range(10) for message in turn(number, lines=60)), question("And now?"))
-    talk.compact()
+    assert talk.compact()["messages"][0]["role"] == "user"
+    assert talk.rerun(policy=presets.LIS)
+    assert talk.context()["messages"][0]["role"] == "assistant"
     assert talk.rerun(summariser=writer)
     assert "The user looked at files, one after the other." in str(talk.context()["messages"])
 
