@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -16,15 +17,13 @@ from refold.core.policy import Age, LastMessages, ReportedOverflow
 from refold.sync import Conversation, Engine, answer_recall
 from refold.testing import Say, ScriptedUpstream
 from tests.core.conversations import TextCounter
+from tests.features.folds import ALL, Run, Writer
 from tests.features.tool_outputs import FAILURES, LOOK_ALIKES
 from tests.formats import KEYS, answer, chat_call, chat_result, question, turn, violations
 from tests.gateway.conftest import served
 
-EXAMPLE = Path("examples/coding-agent.json").absolute()
-
+EXAMPLE = Path(__file__).parents[2] / "examples" / "coding-agent.json"
 LEAST_RECOGNISED = 20
-
-
 GOAL = "Port the invoice service to version 7 and never touch billing/ledger.py."
 
 
@@ -36,26 +35,23 @@ def test_every_request_of_every_preset_is_valid_and_fits(preset, format_name):
         "gpt-4o", preset=preset, format=format_name, window=4_000, max_output=400, system="Be brief."
     )
     talk.add(question(GOAL), answer("I will."))
-    for number in range(40):
-        asked, *work, reply = turn(number, format_name)
-        talk.add(asked)
-        for message in work:
-            talk.add(message)
-            if message is work[-1]:
-                fields = talk.context()
-                assert violations(fields, format_name) == ()
-                assert talk.measurement.content.tokens <= 3_600
+    for number in range(24):
+        *asked, reply = turn(number, format_name)
+        talk.add(*asked)
+        fields = talk.context()
+        assert violations(fields, format_name) == ()
+        assert talk.measurement.content.tokens <= 3_600
         talk.add(reply)
     assert talk.receipts
     assert GOAL in json.dumps(fields)
 
 
-def stored_talk(url, name="shop", turns=14, **settings):
-    """A stored conversation that was folded."""
+def stored_talk(url, preset="refold"):
+    """Store a conversation that is folded, and return its messages and the ones that are sent of it."""
     said = [question("Get the shop running."), answer("I will.")]
-    said += [message for number in range(turns) for message in turn(number, lines=80)]
-    with Engine(url, model="gpt-4o", window=8_000, max_output=800, **settings) as engine:
-        talk = engine.conversation(name)
+    said += [message for number in range(14) for message in turn(number, lines=80)]
+    with Engine(url, model="gpt-4o", window=8_000, max_output=800, preset=preset) as engine:
+        talk = engine.conversation("shop")
         talk.add(*said, question("And now?"))
         sent = talk.context()["messages"]
         assert talk.receipts
@@ -66,7 +62,7 @@ def stored_talk(url, name="shop", turns=14, **settings):
 @pytest.mark.parametrize("preset", presets.PRESETS)
 def test_every_message_that_is_not_shown_has_a_handle_that_opens_it(preset, tmp_path):
     url = f"sqlite:///{tmp_path / 'chats.db'}"
-    said, sent = stored_talk(url, preset=preset)
+    said, sent = stored_talk(url, preset)
     hidden = [number for number, message in enumerate(said) if message not in sent]
     text = json.dumps(sent)
     named = {
@@ -394,25 +390,15 @@ async def test_a_text_that_is_no_summary_is_not_used(text):
     assert [one.author for one in talk.receipts if one.summary]
 
 
-class Ahead:
-    """A summariser that is done as soon as the program waits for anything."""
-
-    def __init__(self):
-        self.asked_at = []
-
-    async def __call__(self, messages, *, previous, max_tokens):
-        self.asked_at.append(self.size())
-        return "The user wants the shop to run. Files were read."
-
-    def size(self):
-        raise NotImplementedError
-
-
 @pytest.mark.feature("N4")
 async def test_a_summary_is_there_when_the_window_is_full():
-    writer = Ahead()
+    asked_at = []
+
+    async def writer(messages, *, previous, max_tokens):
+        asked_at.append(talk.measurement.content.tokens)
+        return "The user wants the shop to run. Files were read."
+
     async with refold.Conversation("some-model", window=8_000, max_output=800, summariser=writer) as talk:
-        writer.size = lambda: talk.measurement.content.tokens
         await talk.add(question("Get the shop running."), answer("I will."))
         for number in range(60):
             *asked, reply = turn(number)
@@ -423,9 +409,68 @@ async def test_a_summary_is_there_when_the_window_is_full():
             if talk.receipts:
                 break
     limit = 8_000 - 800 - 80
-    assert 0.8 * limit <= writer.asked_at[0] < 0.9 * limit
+    assert 0.8 * limit <= asked_at[0] < 0.9 * limit
     assert [one.author for one in talk.receipts] == ["model"]
     assert "The user wants the shop to run." in str(sent["messages"])
+
+
+@pytest.mark.feature("N4", "L17", "P5")
+@pytest.mark.parametrize("window", [4_000, 16_000])
+@pytest.mark.parametrize("preset", ALL)
+async def test_a_configured_model_writes_the_summaries_whatever_the_window(preset, window):
+    run = Run(preset, window, Writer())
+    await run.play(3, words=window // 200)
+    assert run.writer.asked >= 3
+    assert run.folds().keys() <= {"model"} or run.count(refold.SummarySwitched) >= 1
+    assert run.folds()["model"] + run.count(refold.SummarySwitched) >= 3
+    assert run.count(refold.SummaryDiscarded) == 0
+    await run.chat.close()
+
+
+@pytest.mark.feature("N4")
+@pytest.mark.parametrize("turns", [2, 8])
+async def test_a_slow_model_is_bridged_by_a_digest_and_its_summary_is_used(turns):
+    run = Run("refold", 8_000, Writer(turns))
+    await run.play(4, words=60)
+    used = run.folds()["model"] + run.count(refold.SummarySwitched)
+    assert used >= run.writer.asked - 1  # the last one may still stand by for the next fold
+    assert run.count(refold.SummaryDiscarded) == 0
+    texts = [str(fields["messages"][0]["content"]) for fields in run.sent]
+    assert any("The user asks about crates." in text for text in texts)
+    await run.chat.close()
+
+
+@pytest.mark.feature("N4")
+@pytest.mark.parametrize("words", [30, 40, 60])
+async def test_no_paid_summary_is_lost_in_a_window_that_fills_fast(words):
+    """One may be written while the one before it replaces its digest, or just as a digest takes its place."""
+    run = Run("refold", 4_000, Writer(3))
+    await run.play(8, words=words)
+    used = run.folds()["model"] + run.count(refold.SummarySwitched)
+    assert run.count(refold.SummaryDiscarded) == 0
+    assert run.count(refold.SummaryWritten) - used <= 1
+    await run.chat.close()
+
+
+@pytest.mark.feature("N10", "N4")
+async def test_an_undo_opens_a_fold_that_a_model_s_summary_replaced_as_a_whole():
+    run, is_switched = Run("refold", 8_000, Writer(8)), False
+    for number in range(400):
+        run.writer.turn += 1
+        await run.chat.add(f"Where is crate {number}? " + "It was blue and heavy. " * 60)
+        shown = len((await run.chat.context())["messages"])
+        is_switched = bool(run.events) and isinstance(run.events[-1], refold.SummarySwitched)
+        if is_switched:
+            break
+        await run.chat.add({"role": "assistant", "content": f"Crate {number} is in hall {number % 7}."})
+        await asyncio.sleep(0.002)
+    assert is_switched
+    assert "The user asks about crates." in run.chat.state.folded.summaries[-1].text
+    folds = (await run.chat.status()).compactions
+    assert await run.chat.undo()
+    assert (await run.chat.status()).compactions == folds - 1
+    assert len(run.chat.state.folded.shown) > shown
+    await run.chat.close()
 
 
 @pytest.mark.feature("N6")
@@ -469,7 +514,9 @@ async def ask_chat(gate, messages, *, stream):
 
 async def ask_responses(gate, messages, *, stream):
     async with gate.openai() as client:
-        asked = {"model": "gpt-4o", "input": messages, "max_output_tokens": 500, "store": False}
+        # The SDK takes long over a long list of items that it knows of.
+        more = {"extra_body": {"input": messages}}
+        asked = {"model": "gpt-4o", "max_output_tokens": 500, "store": False, **more}
         if not stream:
             return (await client.responses.create(**asked)).output_text
         async with client.responses.stream(**asked) as events:
@@ -539,13 +586,15 @@ def test_a_compaction_is_previewed_shown_undone_and_done_again_with_another_pres
 
 
 @pytest.mark.feature("N10")
-def test_a_compaction_is_done_again_by_another_model():
+def test_a_compaction_is_done_again_by_another_preset_and_another_model():
     async def writer(messages, *, previous, max_tokens):
         return "The user looked at files, one after the other."
 
     talk = Conversation("gpt-4o", window=100_000)
     talk.add(*(message for number in range(10) for message in turn(number, lines=60)), question("And now?"))
-    talk.compact()
+    assert talk.compact()["messages"][0]["role"] == "user"
+    assert talk.rerun(policy=presets.LIS)
+    assert talk.context()["messages"][0]["role"] == "assistant"
     assert talk.rerun(summariser=writer)
     assert "The user looked at files, one after the other." in str(talk.context()["messages"])
 
@@ -642,3 +691,53 @@ async def test_a_compaction_that_one_model_made_is_sent_to_another_in_words():
     assert own[1] == said[1]
     assert SQUARED in json.dumps(other)
     assert '"compaction"' not in json.dumps(other)
+
+
+@pytest.mark.feature("N4", "L2")
+@pytest.mark.parametrize("preset", ["refold", "lis"])
+@pytest.mark.parametrize("is_folded", [False, True])
+@pytest.mark.parametrize("act", ["compact", "focus", "start_session", "close"])
+async def test_a_question_in_progress_is_used_or_reported_as_discarded(preset, is_folded, act):
+    """Every question that a model was asked ends with an event, and one that is paid for is waited for."""
+    answers, events, asked = asyncio.Event(), list[object](), 0
+
+    async def write(messages, previous=None, **_):
+        nonlocal asked
+        asked += 1
+        await answers.wait()
+        return "The crates are in the hall. The user looks for the blue one. Next: crate 40."
+
+    chat = refold.Conversation(
+        "gpt-4o",
+        preset=preset,
+        window=8_000,
+        summariser=write,
+        summariser_timeout_s=0.05,
+        on_event=events.append,
+    )
+    number = 0
+    while not (asked and (not is_folded or chat.receipts)):
+        await chat.add(f"Where is crate {number}? " + "It was blue. " * 60)
+        await chat.context()
+        await chat.add({"role": "assistant", "content": "In the hall. " * 10})
+        await asyncio.sleep(0.001)
+        number += 1
+    first = asked
+    doing = {
+        "compact": chat.compact,
+        "focus": lambda: chat.compact(focus="the blue crate"),
+        "start_session": chat.start_session,
+        "close": chat.close,
+    }[act]
+    task = asyncio.create_task(doing())
+    await asyncio.sleep(0.01)
+    answers.set()
+    await task
+    await asyncio.sleep(0.05)  # a closed session is summarised in the background
+    await chat.close()
+    ended = [one for one in events if isinstance(one, (refold.SummaryWritten, refold.SummaryFailed))]
+    lost = [one for one in events if isinstance(one, refold.SummaryDiscarded)]
+    assert first == 1
+    assert len(ended) + len(lost) >= asked
+    if act == "compact":
+        assert not lost

@@ -705,7 +705,7 @@ def of_its_kind(reply):
     return re.sub(rb'"(?:item_)?id": ?"[^"]*"|"created(?:_at)?": ?\d+', b"", reply)
 
 
-@pytest.mark.feature("X5", "X20")
+@pytest.mark.feature("X5", "X20", "N7")
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_reply_reaches_the_client_byte_for_byte_and_its_usage_is_read(path, is_stream):
