@@ -370,6 +370,7 @@ class Conversation:
         self._warn_of_unused_model(done.events)
         if done.has_skipped:
             self._jobs.note_skipped()
+        self._jobs.note_compaction(session)
         self._jobs.begin_ahead(done.wanted, done.wanted_from, session if done.wanted_from else None)
         if done.window is not None:
             # At once: a view for one call only is known now, and lost with the next act.

@@ -74,6 +74,7 @@ BILLS = 20
 """How many times the commit of a bill is retried after a conflict."""
 MOVED_ON = "the conversation has moved on to another session"
 UNDONE = "the compaction was undone"
+NEWER = "a newer summary covers its messages"
 LEFT = "the program that was writing it ended"
 IN_PROGRESS = ("planned", "running")
 
@@ -124,6 +125,8 @@ class SummaryJobs:
         self._ready: tuple[Place, Summary] | None = None
         self._late: tuple[Place, Summary] | None = None
         """A summary that was ready after a digest had taken its place, and the place of that digest."""
+        self._early: tuple[Place, Summary] | None = None
+        """One that covers more messages than the digest at this place: it waits for the next compaction."""
         self._failed: Place | None = None
         """The place for which no summary could be written."""
         self._problem = ""
@@ -188,9 +191,10 @@ class SummaryJobs:
     def drop_pending(self) -> None:
         """Forget the pending summary, because an undo changed the shown messages."""
         self._asked = None
-        if self._late is not None and self._late[0] == self.place:
-            self._discard(self._late[1], UNDONE)
-        self._late = None
+        for held in (self._late, self._early):
+            if held is not None and held[0] == self.place:
+                self._discard(held[1], UNDONE)
+        self._late = self._early = None
 
     def allow_retry(self) -> None:
         """Allow the model to be asked again after a failure, because the provider refused the window."""
@@ -203,9 +207,9 @@ class SummaryJobs:
         found = await self.leases.stored_results()
         if found.ready is not None:
             self.prepare(found.ready)
-        late = found.late
-        is_late = late is not None and _is_replaceable(late, self._current())
-        self._late = (self.place, late) if late is not None and is_late else None
+        self._late = self._early = None
+        if found.late is not None:
+            self._hold(found.late)
         for one in found.discarded:
             self._discard(one, MOVED_ON)
 
@@ -362,12 +366,35 @@ class SummaryJobs:
         elif self._journal.session.id != session.id and await self._is_in_effect(asked):
             self._failed = None
             # A digest stands for the messages now.
-            self._late = (self.place, summary) if _is_replaceable(summary, self._current()) else None
-            if self._late is None:
+            if not self._hold(summary):
                 self._discard(summary, MOVED_ON)
         else:
             self._discard(summary, MOVED_ON)
         return summary
+
+    def note_compaction(self, closed: Session) -> None:
+        """Hold a summary that was too early for the compaction before, now that another one closed a session."""
+        early, opened = self._early, self._journal.session
+        if early is None or opened.id == closed.id:
+            return
+        self._early = None
+        if opened.parent != closed.id or opened.kind != "compaction" or not self._hold(early[1]):
+            self._discard(early[1], MOVED_ON)
+
+    def _hold(self, summary: Summary) -> bool:
+        """Hold a summary for the digest that stands in its place, or for the next one if it covers more. False
+        if a model has described all of its messages already.
+        """
+        shown = self._current().folded.summaries
+        if _is_replaceable(summary, self._current()):
+            self._late = self.place, summary
+        elif shown and shown[-1].last < summary.last:
+            if self._early is not None:
+                self._discard(self._early[1], NEWER)
+            self._early = self.place, summary
+        else:
+            return False
+        return True
 
     async def _is_in_effect(self, asked: PendingSummary) -> bool:
         """Whether the messages that a job is about are still shown, or folded into the present session."""
