@@ -372,14 +372,18 @@ class SummaryJobs:
             self._discard(summary, MOVED_ON)
         return summary
 
-    def note_compaction(self, closed: Session) -> None:
-        """Hold a summary that was too early for the compaction before, now that another one closed a session."""
-        early, opened = self._early, self._journal.session
-        if early is None or opened.id == closed.id:
+    def note_compaction(self, closed: Session, *, is_switched: bool) -> None:
+        """Hold the summaries that were not used yet for the digest of a compaction that closed a session.
+        `is_switched` says that the one for the digest before was used now.
+        """
+        opened = self._journal.session
+        self._late = None if is_switched else self._late
+        if opened.id == closed.id:
             return
-        self._early = None
-        if opened.parent != closed.id or opened.kind != "compaction" or not self._hold(early[1]):
-            self._discard(early[1], MOVED_ON)
+        held, self._late, self._early = (self._late, self._early), None, None
+        for place, summary in (one for one in held if one is not None):
+            if place[0] != closed.id or opened.parent != closed.id or not self._hold(summary):
+                self._discard(summary, MOVED_ON)
 
     def _hold(self, summary: Summary) -> bool:
         """Hold a summary for the digest that stands in its place, or for the next one if it covers more. False
@@ -387,6 +391,8 @@ class SummaryJobs:
         """
         shown = self._current().folded.summaries
         if _is_replaceable(summary, self._current()):
+            if self._late is not None:
+                self._discard(self._late[1], NEWER)
             self._late = self.place, summary
         elif shown and shown[-1].last < summary.last:
             if self._early is not None:
