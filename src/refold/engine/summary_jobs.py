@@ -221,19 +221,10 @@ class SummaryJobs:
         """Start a job in the background if one is due. Call it without an await after the action that wants
         it. If a digest has just taken the place of the messages, `state` and `session` are those before it.
         """
-        if state is not None and self._is_ready_for_digest():
-            return
+        if state is not None and self._late is not None:
+            return  # one that became ready while the digest was made replaces it
         if request is not None and self.summariser and not self.is_running and not self.breaker.is_open:
             self._begin(request, self.summariser, state=state, session=session)
-
-    def _is_ready_for_digest(self) -> bool:
-        """Whether a summary became ready while a digest of its messages was made. It replaces the digest later."""
-        if self._ready is None or self._ready[0] == self.place:
-            return False
-        if not _is_replaceable(self._ready[1], self._current()):
-            return False
-        self._late, self._ready, self._asked = (self.place, self._ready[1]), None, None
-        return True
 
     async def write_within(self, request: SummaryRequest, seconds: float) -> None:
         """Have a summary written, and wait for it so long. After that the policy goes on without it; the job
@@ -380,10 +371,14 @@ class SummaryJobs:
         self._late = None if is_switched else self._late
         if opened.id == closed.id:
             return
+        is_next = opened.kind == "compaction" and opened.parent == closed.id
         held, self._late, self._early = (self._late, self._early), None, None
         for place, summary in (one for one in held if one is not None):
-            if place[0] != closed.id or opened.parent != closed.id or not self._hold(summary):
-                self._discard(summary, MOVED_ON)
+            if not is_next or place[0] != closed.id or not self._hold(summary):
+                self._queue_discarded(summary, MOVED_ON)
+        ready = self._ready
+        if ready is not None and is_next and ready[0][0] == closed.id and self._hold(ready[1]):
+            self._ready = self._asked = None  # it was not used: a digest was made at the same time
 
     def _hold(self, summary: Summary) -> bool:
         """Hold a summary for the digest that stands in its place, or for the next one if it covers more. False
@@ -392,11 +387,11 @@ class SummaryJobs:
         shown = self._current().folded.summaries
         if _is_replaceable(summary, self._current()):
             if self._late is not None:
-                self._discard(self._late[1], NEWER)
+                self._queue_discarded(self._late[1], NEWER)
             self._late = self.place, summary
         elif shown and shown[-1].last < summary.last:
             if self._early is not None:
-                self._discard(self._early[1], NEWER)
+                self._queue_discarded(self._early[1], NEWER)
             self._early = self.place, summary
         else:
             return False
@@ -408,8 +403,12 @@ class SummaryJobs:
 
     def _discard(self, summary: Summary, reason: str) -> None:
         """Report that a summary was paid for and cannot be used."""
-        self._events.put([SummaryDiscarded(first=summary.first, last=summary.last, reason=reason)])
+        self._queue_discarded(summary, reason)
         self._events.deliver()
+
+    def _queue_discarded(self, summary: Summary, reason: str) -> None:
+        """The same under the conversation's lock: events are delivered after it is released."""
+        self._events.put([SummaryDiscarded(first=summary.first, last=summary.last, reason=reason)])
 
     async def _summarise(
         self,
