@@ -5,11 +5,11 @@
 .venv/bin/python scripts/fold_matrix.py --door gateway           through the gateway, before a scripted provider
 
 A turn is a question and its answer. The summariser answers after so many turns, or at once if a call waits for it.
-For each preset and speed it prints the summaries that were written, and the folds: by a model, by a digest that the
-model's summary replaced later (`switched`), by digests that stayed, and by a text without a model (`mech.`). `model %`
-is the share of folds with a model's text in the end. `dropped` are reductions without a summary (those of picoclaw are its
-compressions at the wall), `discarded` the paid summaries that an event reported as unused, `silent` those that were
-neither used nor reported, and `waits` the calls that waited for a summary.
+For each preset and speed it prints the summaries that were written, and the folds by their author: a model, a digest, or a
+text without a model (`mech.`: in picoclaw, a compression at the wall). `switched` are the digests and mechanical texts that
+the model's summary replaced later, and `model %` is the share of folds with a model's text in the end. `dropped` are
+reductions without a summary, `discarded` the paid summaries that an event reported as unused, `silent` those that were
+neither used nor reported, and `waits` the folds that a call waited for.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MODELS = ("gpt-4o", "claude-sonnet-4-5", "an-unknown-model")
 WINDOWS = (4_000, 8_000, 16_000, 32_000, 128_000)
 GROWTHS = {"slow": 40, "fast": 8}
 """Turns that fill the window once."""
-COLUMNS = ("written", "folds", "model", "switched", "digest", "mechanical", "dropped", "discarded", "silent", "waits")  # fmt: skip
+COLUMNS = ("written", "folds", "model", "digest", "mechanical", "switched", "dropped", "discarded", "silent", "waits")  # fmt: skip
 QUESTION = re.compile(r"Where is crate \d+\?")
 
 
@@ -212,7 +212,6 @@ def counted(events: Sequence[Plain]) -> Counter[str]:
     counts["folds"], counts["dropped"] = len(ends), kinds["pruned"]
     counts["written"], counts["discarded"] = kinds["summary_written"], kinds["summary_discarded"]
     counts["switched"] = kinds["summary_switched"]
-    counts["digest"] -= counts["switched"]
     # The last one is for the fold that is not counted.
     unused = counts["written"] - counts["model"] - counts["switched"] - counts["discarded"]
     counts["silent"] = max(0, unused - 1)

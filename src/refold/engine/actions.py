@@ -55,7 +55,6 @@ from refold.core.view import View
 from refold.engine.events import (
     Event,
     Recovered,
-    SummaryDiscarded,
     UsageRecorded,
     compaction_events,
     pruned,
@@ -88,7 +87,6 @@ OUTPUTS = 8
 TTL_S, LONG_TTL_S = 300.0, 3_600.0
 """Seconds after which a provider's prompt cache is cold."""
 SWITCHED = "the model's summary replaces the digest"
-TOO_LARGE = "the window does not fit with it"
 CLIPPED = "the provider reported more input than the window holds"
 
 
@@ -552,8 +550,7 @@ class _Draft:
             state.folded, state.frame, state.now("before_call"), late
         )
         if switched is None:
-            self.events.append(SummaryDiscarded(first=late.first, last=late.last, reason=TOO_LARGE))
-            return
+            return  # it does not fit now, and may after the next compaction
         summary = switched.summaries[-1]
         change = self._change(switched, "summarise", SWITCHED, (), summary)
         self.set(folded=switched)

@@ -38,6 +38,7 @@ from refold.engine.events import (
     EventQueue,
     Listener,
     Path,
+    SummarySwitched,
     Undone,
     as_part_of,
     end_of,
@@ -371,6 +372,8 @@ class Conversation:
         self._warn_of_unused_model(done.events)
         if done.has_skipped:
             self._jobs.note_skipped()
+        is_switched = any(isinstance(event, SummarySwitched) for event in done.events)
+        self._jobs.note_compaction(session, is_switched=is_switched)
         self._jobs.begin_ahead(done.wanted, done.wanted_from, session if done.wanted_from else None)
         if done.window is not None:
             # At once: a view for one call only is known now, and lost with the next act.

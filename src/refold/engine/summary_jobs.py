@@ -76,6 +76,7 @@ MOVED_ON = "the conversation has moved on to another session"
 UNDONE = "the compaction was undone"
 REPLACED = "another summary was asked for in its place"
 CLOSED = "the conversation was closed while it was written"
+NEWER = "a newer summary covers its messages"
 LEFT = "the program that was writing it ended"
 IN_PROGRESS = ("planned", "running")
 
@@ -129,6 +130,8 @@ class SummaryJobs:
         self._ready: tuple[Place, Summary] | None = None
         self._late: tuple[Place, Summary] | None = None
         """A summary that was ready after a digest had taken its place, and the place of that digest."""
+        self._early: tuple[Place, Summary] | None = None
+        """One that covers more messages than the digest at this place: it waits for the next compaction."""
         self._failed: Place | None = None
         """The place for which no summary could be written."""
         self._problem = ""
@@ -195,9 +198,10 @@ class SummaryJobs:
     def drop_pending(self) -> None:
         """Forget the pending summary, because an undo changed the shown messages."""
         self._asked = None
-        if self._late is not None and self._late[0] == self.place:
-            self._discard(self._late[1], UNDONE)
-        self._late = None
+        for held in (self._late, self._early):
+            if held is not None and held[0] == self.place:
+                self._discard(held[1], UNDONE)
+        self._late = self._early = None
 
     def allow_retry(self) -> None:
         """Allow the model to be asked again after a failure, because the provider refused the window."""
@@ -210,9 +214,9 @@ class SummaryJobs:
         found = await self.leases.stored_results()
         if found.ready is not None:
             self.prepare(found.ready)
-        late = found.late
-        is_late = late is not None and _is_replaceable(late, self._current())
-        self._late = (self.place, late) if late is not None and is_late else None
+        self._late = self._early = None
+        if found.late is not None:
+            self._hold(found.late)
         for one in found.discarded:
             self._discard(one, MOVED_ON)
 
@@ -224,19 +228,10 @@ class SummaryJobs:
         """Start a job in the background if one is due. Call it without an await after the action that wants
         it. If a digest has just taken the place of the messages, `state` and `session` are those before it.
         """
-        if state is not None and self._is_ready_for_digest():
-            return
+        if state is not None and self._late is not None:
+            return  # one that became ready while the digest was made replaces it
         if request is not None and self.summariser and not self.is_running and not self.breaker.is_open:
             self._begin(request, self.summariser, state=state, session=session)
-
-    def _is_ready_for_digest(self) -> bool:
-        """Whether a summary became ready while a digest of its messages was made. It replaces the digest later."""
-        if self._ready is None or self._ready[0] == self.place:
-            return False
-        if not _is_replaceable(self._ready[1], self._current()):
-            return False
-        self._late, self._ready, self._asked = (self.place, self._ready[1]), None, None
-        return True
 
     async def write_within(self, request: SummaryRequest, seconds: float) -> None:
         """Have a summary written, and wait for it so long. After that the policy goes on without it; the job
@@ -380,12 +375,45 @@ class SummaryJobs:
         elif self._journal.session.id != session.id and await self._is_in_effect(asked):
             self._failed = None
             # A digest stands for the messages now.
-            self._late = (self.place, summary) if _is_replaceable(summary, self._current()) else None
-            if self._late is None:
+            if not self._hold(summary):
                 self._discard(summary, MOVED_ON)
         elif asked is not self._released:
             self._discard(summary, MOVED_ON)
         return summary
+
+    def note_compaction(self, closed: Session, *, is_switched: bool) -> None:
+        """Hold the summaries that were not used yet for the digest of a compaction that closed a session.
+        `is_switched` says that the one for the digest before was used now.
+        """
+        opened = self._journal.session
+        self._late = None if is_switched else self._late
+        if opened.id == closed.id:
+            return
+        is_next = opened.kind == "compaction" and opened.parent == closed.id
+        held, self._late, self._early = (self._late, self._early), None, None
+        for place, summary in (one for one in held if one is not None):
+            if not is_next or place[0] != closed.id or not self._hold(summary):
+                self._queue_discarded(summary, MOVED_ON)
+        ready = self._ready
+        if ready is not None and is_next and ready[0][0] == closed.id and self._hold(ready[1]):
+            self._ready = self._asked = None  # it was not used: a digest was made at the same time
+
+    def _hold(self, summary: Summary) -> bool:
+        """Hold a summary for the digest that stands in its place, or for the next one if it covers more. False
+        if a model has described all of its messages already.
+        """
+        shown = self._current().folded.summaries
+        if _is_replaceable(summary, self._current()):
+            if self._late is not None:
+                self._queue_discarded(self._late[1], NEWER)
+            self._late = self.place, summary
+        elif shown and shown[-1].last < summary.last:
+            if self._early is not None:
+                self._queue_discarded(self._early[1], NEWER)
+            self._early = self.place, summary
+        else:
+            return False
+        return True
 
     async def _is_in_effect(self, asked: PendingSummary) -> bool:
         """Whether the messages that a job is about are still shown, or folded into the present session."""
@@ -393,8 +421,12 @@ class SummaryJobs:
 
     def _discard(self, summary: Summary, reason: str) -> None:
         """Report that a summary was paid for and cannot be used."""
-        self._events.put([SummaryDiscarded(first=summary.first, last=summary.last, reason=reason)])
+        self._queue_discarded(summary, reason)
         self._events.deliver()
+
+    def _queue_discarded(self, summary: Summary, reason: str) -> None:
+        """The same under the conversation's lock: events are delivered after it is released."""
+        self._events.put([SummaryDiscarded(first=summary.first, last=summary.last, reason=reason)])
 
     async def _summarise(
         self,
