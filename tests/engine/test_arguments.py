@@ -144,3 +144,25 @@ def test_without_await_it_is_the_same():
     chat = refold.sync.Conversation("gpt-4o")
     with pytest.raises(ConfigError, match="a handle must be a text"):
         chat.pin(3)
+
+
+HALF = "tides \ud800"
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("focus", lambda engine, talk: talk.compact(focus=HALF)),
+        ("key", lambda engine, talk: talk.add("And low tide?", key=HALF)),
+        ("title", lambda engine, talk: engine.conversation("ebb", title=HALF)),
+        ("model", lambda engine, talk: engine.conversation("ebb", model=HALF)),
+    ],
+)
+async def test_a_text_that_is_no_unicode_is_refused_by_name(engine, name, call):
+    error = await refused(call, engine, await engine.conversation("tides"))
+    assert error.message == f"{name} holds half of a surrogate pair"
+
+
+def test_an_owner_that_is_no_unicode_is_refused():
+    with pytest.raises(ConfigError, match="owner holds half of a surrogate pair"):
+        refold.Engine("memory:", owner=HALF)

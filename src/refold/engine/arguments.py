@@ -10,6 +10,7 @@ from collections.abc import Collection
 from math import isnan
 
 from refold.model.errors import ConfigError
+from refold.model.message import replace_lone_surrogates
 
 
 def check_text(value: object, name: str, *, hint: str = "give it as a string") -> None:
@@ -19,6 +20,16 @@ def check_text(value: object, name: str, *, hint: str = "give it as a string") -
     """
     if not isinstance(value, str):
         raise _wrong(value, name, "a text", hint)
+
+
+def check_unicode(value: object, name: str, *, hint: str = "give it as a string") -> None:
+    """
+    Raises:
+        ConfigError: the value is not a string, or no store and no request could carry it.
+    """
+    check_text(value, name, hint=hint)
+    if isinstance(value, str) and replace_lone_surrogates(value) != value:
+        raise ConfigError(f"{name} holds half of a surrogate pair", hint="give valid Unicode")
 
 
 def check_texts(value: object, name: str, *, hint: str) -> None:

@@ -27,7 +27,14 @@ from refold.core.policy import Policy
 from refold.core.shown import handle_of
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
-from refold.engine.arguments import check_count, check_kind, check_members, check_summariser, check_text
+from refold.engine.arguments import (
+    check_count,
+    check_kind,
+    check_members,
+    check_summariser,
+    check_text,
+    check_unicode,
+)
 from refold.engine.events import (
     ASKED,
     NOTHING,
@@ -491,7 +498,7 @@ class Conversation:
             WireError: a value is not a message of this format.
             StoreError: nothing was stored, or the outcome is not known.
         """
-        check_text(key, "key")
+        check_unicode(key, "key")
         if key and await self._journal.has_key(key):
             return
 
@@ -752,7 +759,7 @@ class Conversation:
         """
         if keep is not None:
             check_count(keep, "keep")
-        check_text(focus, "focus")
+        check_unicode(focus, "focus")
         async with self._locked():
             await self._current()
             asked_at = self._jobs.place

@@ -26,8 +26,8 @@ from refold.engine.arguments import (
     check_members,
     check_spend,
     check_summariser,
-    check_text,
     check_texts,
+    check_unicode,
     check_whole,
 )
 from refold.engine.events import Listener
@@ -121,7 +121,7 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
 
 def _check_types(settings: ConversationSettings) -> None:
     """Refuse values that would fail, or would be ignored, only when they are used."""
-    check_text(settings.model, "model", hint="name a model, such as gpt-4o-mini, or leave it out")
+    check_unicode(settings.model, "model", hint="name a model, such as gpt-4o-mini, or leave it out")
     if isinstance(settings.tools, str | bytes) or not isinstance(settings.tools, Collection):
         raise ConfigError("tools must be a list of tool definitions", hint="leave it out for no tools")
     if settings.policy is not None:

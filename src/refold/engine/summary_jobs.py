@@ -39,6 +39,7 @@ from refold.engine.summary_authors import MODEL_FAILED, OUT_OF_MONEY
 from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
+from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.models import Summariser, SummaryTask
@@ -451,7 +452,7 @@ class SummaryJobs:
         problem = UNFIT
         try:
             made = await run_text_work(size, task)
-            summary = await summariser.write(made)
+            summary = valid_unicode(await summariser.write(made))
             if summary is not None and made.digested:
                 summary = structs.replace(summary, digested=made.digested)
         except Exception as error:  # noqa: BLE001  # code of the user's: its failure must not stop the conversation
@@ -896,6 +897,13 @@ class FunctionSummariser:
 
     def _plain(self, task: SummaryTask) -> list[dict[str, Any]]:
         return [plain_message(passage.message, self._dialect) for passage in task.passages]
+
+
+def valid_unicode(summary: Summary | None) -> Summary | None:
+    """Return a summary that can be stored and sent: a function or another class may write any text."""
+    if summary is None or (text := replace_lone_surrogates(summary.text)) == summary.text:
+        return summary
+    return structs.replace(summary, text=text)
 
 
 class SummariserCall:
