@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from refold.config.sizes import MAX_TOKENS
+from refold.config.sizes import MAX_TOKENS, MIN_WINDOW
 from refold.config.tree import Amount, Window
 from refold.core.assemble import assemble
 from refold.core.fold import REASON as BROKEN
@@ -32,7 +32,7 @@ from refold.wire.sdk import RequestFields, read_message, text_in
 NOTHING_GAINED = "nothing was changed: a compaction would not make it smaller"
 _FIELD = re.compile(r"field `([^`]{1,40})", re.ASCII)
 _PLACE = re.compile(r" - at `\$\.([a-z_]{1,20})", re.ASCII)
-_SIZES = {"window": 256, "max_output": 1, "keep": 0}
+_SIZES = {"window": MIN_WINDOW, "max_output": 1, "keep": 0}
 """The smallest value of each field that counts tokens."""
 
 
