@@ -27,6 +27,7 @@ from refold.engine.arguments import (
     check_spend,
     check_summariser,
     check_texts,
+    check_timeout,
     check_unicode,
     check_whole,
 )
@@ -136,6 +137,7 @@ def _check_types(settings: ConversationSettings) -> None:
     if not isinstance(settings.sensitive, str):  # one pattern needs no list
         check_texts(settings.sensitive, "sensitive", hint="give a list of regular expressions")
     check_summariser(settings.summariser)
+    check_timeout(settings.summariser_timeout_s, "summariser_timeout_s")
     check_spend(settings.max_spend)
     if settings.on_event is not None:
         check_function(settings.on_event, "on_event")
