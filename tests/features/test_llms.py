@@ -21,7 +21,7 @@ from refold.cli.main import run
 from refold.model.tokens import Usage
 from refold.stores.url import open_store
 from refold.sync import Conversation, Engine
-from refold.testing import Broken, Refuse, ScriptedUpstream, call, say
+from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, call, say
 from scripts.features import main as list_features
 from tests.embedder import Subjects
 from tests.features.folds import ALL, FOREVER, WAITING, Run, Writer
@@ -285,6 +285,34 @@ async def test_a_compaction_over_http_asks_the_configured_summariser_with_its_fo
     assert "the anchors" in writer.requests[0].body.decode()
     assert done["summary"] == {"author": "model", "model": "small", "why": ""}
     assert done["after"] < done["before"] / 2
+
+
+@pytest.mark.feature("X6")
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (Refuse(401, "PRIVATE", code="invalid_api_key"), "the summariser answered 401, invalid_api_key"),
+        (Refuse(404, "PRIVATE", "PRIVATE", "PRIVATE"), "the summariser answered 404"),
+        (Body(200, b"<p>PRIVATE</p>"), "the summariser answered with neither a reply nor an error"),
+        (Body(200, b'{"error": {"message": "PRIVATE"}}'), "the summariser answered with an error"),
+        (Reset(), "the summariser broke the connection"),
+    ],
+    ids=["401", "404", "html", "error", "reset"],
+)
+async def test_a_summariser_that_gives_no_answer_is_reported_by_its_status_or_kind(failure, reason, caplog):
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        ScriptedUpstream(otherwise=failure) as writer,
+        served(upstream, window=30_000, summariser_models=[f"small@{writer.url}/v1"]) as gate,
+    ):
+        await chat_until_folded(gate, turns=22, ready=False)
+        _, done = await asked(gate, "POST", "conversations/ships/compact", {"keep": 200})
+        _, rows = await asked(gate, "GET", "conversations/ships/compactions")
+
+    assert done["summary"] == {"author": "digest", "model": "", "why": reason}
+    assert reason in {one["error"] for one in rows}
+    assert f"no summary by small: {reason}" in caplog.text
+    assert "PRIVATE" not in caplog.text + json.dumps(rows)
 
 
 @pytest.mark.feature("X9")

@@ -321,6 +321,11 @@ class NamedSummariser:
         """The cost of the last task, by model."""
         return self._last.bill if self._last else {}
 
+    @property
+    def failure(self) -> str:
+        """Why the model did not answer the last task; empty if it did."""
+        return self._last.failure if self._last else ""
+
     async def write(self, task: SummaryTask) -> Summary | None:
         self._last = copy(await self._connection.summariser())
         return await self._last.write(task)

@@ -245,7 +245,7 @@ class SummaryJobs:
             task = self._task
             if task is not None:
                 await asyncio.wait({task}, timeout=seconds)
-            problem = MODEL_FAILED
+            problem = self._problem if self._failed == place else MODEL_FAILED
             if task is not None and not task.done():
                 problem = f"the model took longer than {seconds:g} seconds"
         if self.place == place and not (self._ready and self._ready[0] == place):
@@ -407,7 +407,7 @@ class SummaryJobs:
         )
         result = await self.run(request, spec, session)
         if result.has_failed:
-            self._failed, self._problem = place, MODEL_FAILED
+            self._failed, self._problem = place, question.failure or MODEL_FAILED
         return result.summary
 
     async def _source(self, state: State) -> SummarySource:
@@ -424,7 +424,12 @@ class SummaryJobs:
 
     def job_spec(self, question: SummariserCall, write: Write, recipe: str) -> JobSpec:
         return JobSpec(
-            recipe=recipe, write=write, bill=question.bill, price=self._price, may_ask=self.breaker.may_ask
+            recipe=recipe,
+            write=write,
+            bill=question.bill,
+            failure=lambda: question.failure,
+            price=self._price,
+            may_ask=self.breaker.may_ask,
         )
 
     async def run(self, request: SummaryRequest, spec: JobSpec, session: Session | None = None) -> JobResult:
@@ -458,6 +463,8 @@ class SummaryJobs:
         except Exception as error:  # noqa: BLE001  # code of the user's: its failure must not stop the conversation
             _log.warning("a summary could not be written: %s", type(error).__name__)
             summary, problem = None, type(error).__name__
+        if summary is None and isinstance(summariser, SummariserCall):
+            problem = summariser.failure or problem
         bill = bill_of(summariser, summary)
         self._events.put(
             [self._events.summary_event(request, summary, bill, problem, is_awaited=is_awaited())]
@@ -520,6 +527,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Writes the summary. Raises Conflict if the conversation has moved on, before a model is asked."""
     bill: Callable[[Summary | None], Mapping[str, Usage]] = lambda _: {}
     """Returns the usage so far by model, with or without a summary. The last model is the one that wrote it."""
+    failure: Callable[[], str] = lambda: ""
+    """Returns why no model answered; empty if one did."""
     price: Callable[[str, Usage], float] = lambda _model, _usage: 0.0
     """Returns the cost of a model's usage in dollars; 0 if its prices are not known."""
     may_ask: Callable[[], Awaitable[bool]] | None = None
@@ -680,7 +689,7 @@ class LeasedJobs:
             await settled(self._end(planned, "failed", "it could not be written", spec))
             raise
         if summary is None:
-            await settled(self._end(planned, "failed", "no summary passed its checks", spec))
+            await settled(self._end(planned, "failed", spec.failure() or UNFIT, spec))
             return JobResult(is_asked=True)
         return JobResult(await settled(self._keep(planned, summary, spec)), is_asked=True)
 
@@ -917,6 +926,11 @@ class SummariserCall:
     async def write(self, task: SummaryTask) -> Summary | None:
         self._is_asked = True
         return await self._summariser.write(task)
+
+    @property
+    def failure(self) -> str:
+        """Why no model answered; empty if one did, or if the summariser does not say."""
+        return getattr(self._summariser, "failure", "") if self._is_asked else ""
 
     def bill(self, summary: Summary | None = None) -> Mapping[str, Usage]:
         """Return the cost so far by model. If there is a summary, its model is the last."""
