@@ -84,6 +84,14 @@ async def test_a_record_or_an_object_of_another_type(engine, wrong):
         {"sensitive": [5]},
         {"sensitive": (one for one in ["salary"])},
         {"summariser": 5},
+        {"summariser_timeout_s": "x"},
+        {"summariser_timeout_s": True},
+        {"summariser_timeout_s": 0},
+        {"summariser_timeout_s": -1},
+        {"summariser_timeout_s": 3_601},
+        {"summariser_timeout_s": 10**400},
+        {"summariser_timeout_s": float("nan")},
+        {"summariser_timeout_s": float("inf")},
         {"on_event": 5},
         {"max_spend": "x"},
         {"max_spend": True},
@@ -144,3 +152,25 @@ def test_without_await_it_is_the_same():
     chat = refold.sync.Conversation("gpt-4o")
     with pytest.raises(ConfigError, match="a handle must be a text"):
         chat.pin(3)
+
+
+HALF = "tides \ud800"
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("focus", lambda engine, talk: talk.compact(focus=HALF)),
+        ("key", lambda engine, talk: talk.add("And low tide?", key=HALF)),
+        ("title", lambda engine, talk: engine.conversation("ebb", title=HALF)),
+        ("model", lambda engine, talk: engine.conversation("ebb", model=HALF)),
+    ],
+)
+async def test_a_text_that_is_no_unicode_is_refused_by_name(engine, name, call):
+    error = await refused(call, engine, await engine.conversation("tides"))
+    assert error.message == f"{name} holds half of a surrogate pair"
+
+
+def test_an_owner_that_is_no_unicode_is_refused():
+    with pytest.raises(ConfigError, match="owner holds half of a surrogate pair"):
+        refold.Engine("memory:", owner=HALF)

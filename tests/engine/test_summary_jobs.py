@@ -1,9 +1,11 @@
 """Summaries of kept conversations: what is paid for is used, where it belongs, whatever goes on at the same time."""
 
 import asyncio
+import json
 
 import pytest
 
+import refold
 from refold.engine import actions
 from refold.engine.summary_jobs import MAX_FAILURES
 from refold.model.errors import StoreError
@@ -384,3 +386,37 @@ async def test_a_store_that_fails_in_the_background_is_asked_again():
     await talk.add("and now?")
     await talk.compact()
     assert "SUMMARY 1" in await told(talk)
+
+
+HALF = (
+    "## Goal\nThe harbour ledger is checked, berth by berth, and the crew waits for the tide \ud800 of noon."
+)
+
+
+class HalfWriter:
+    """A summariser of a program's own, whose text is no Unicode."""
+
+    async def write(self, task):
+        return Summary(HALF, task.first, task.last, 30, "model", task.scope)
+
+
+async def half(messages, **_):
+    return HALF
+
+
+@pytest.mark.parametrize("summariser", [half, HalfWriter()], ids=["function", "class"])
+@pytest.mark.parametrize("preset", ["refold", "lis", "opal", "llms", "picoclaw", "librechat"])
+async def test_a_summary_that_is_no_unicode_does_not_block_the_conversation(tmp_path, preset, summariser):
+    settings = {"preset": preset, "window": 8_000, "summariser": summariser}
+    async with refold.Engine(tmp_path / "kept.db", model="gpt-4o", **settings) as opened:
+        talk = await opened.conversation("chat")
+        for number in range(30):
+            await talk.add(
+                {"role": "user", "content": f"Question {number}: " + "the berth of the ferry " * 40}
+            )
+            await talk.add({"role": "assistant", "content": "It is free."})
+        await talk.compact()
+        sent = json.dumps(await talk.context(), ensure_ascii=False).encode().decode()
+        assert "for the tide ? of noon" in sent
+        await talk.add("And the next?")
+        assert await talk.context()

@@ -55,7 +55,7 @@ class Run:
             if sum(self.folds().values()) >= folds:
                 break
         if self.writer.turns < FOREVER:
-            self.writer.turn += 10**6
+            self.writer.turn, self.writer.turns = 10**6, 0
             await self.chat.ready()
 
     def folds(self) -> Counter[str]:

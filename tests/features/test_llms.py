@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import random
 import re
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from refold.cli.main import run
 from refold.model.tokens import Usage
 from refold.stores.url import open_store
 from refold.sync import Conversation, Engine
-from refold.testing import Broken, Refuse, ScriptedUpstream, call, say
+from refold.testing import Body, Broken, Refuse, Reset, ScriptedUpstream, call, say
 from scripts.features import main as list_features
 from tests.embedder import Subjects
 from tests.features.folds import ALL, FOREVER, WAITING, Run, Writer
@@ -286,6 +287,34 @@ async def test_a_compaction_over_http_asks_the_configured_summariser_with_its_fo
     assert done["after"] < done["before"] / 2
 
 
+@pytest.mark.feature("X6")
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (Refuse(401, "PRIVATE", code="invalid_api_key"), "the summariser answered 401, invalid_api_key"),
+        (Refuse(404, "PRIVATE", "PRIVATE", "PRIVATE"), "the summariser answered 404"),
+        (Body(200, b"<p>PRIVATE</p>"), "the summariser answered with neither a reply nor an error"),
+        (Body(200, b'{"error": {"message": "PRIVATE"}}'), "the summariser answered with an error"),
+        (Reset(), "the summariser broke the connection"),
+    ],
+    ids=["401", "404", "html", "error", "reset"],
+)
+async def test_a_summariser_that_gives_no_answer_is_reported_by_its_status_or_kind(failure, reason, caplog):
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        ScriptedUpstream(otherwise=failure) as writer,
+        served(upstream, window=30_000, summariser_models=[f"small@{writer.url}/v1"]) as gate,
+    ):
+        await chat_until_folded(gate, turns=22, ready=False)
+        _, done = await asked(gate, "POST", "conversations/ships/compact", {"keep": 200})
+        _, rows = await asked(gate, "GET", "conversations/ships/compactions")
+
+    assert done["summary"] == {"author": "digest", "model": "", "why": reason}
+    assert reason in {one["error"] for one in rows}
+    assert f"no summary by small: {reason}" in caplog.text
+    assert "PRIVATE" not in caplog.text + json.dumps(rows)
+
+
 @pytest.mark.feature("X9")
 @pytest.mark.parametrize(
     "body, words", [({"fokus": "x"}, "fokus"), ({"keep": "many"}, "keep"), ({"keep": -1}, "keep")]
@@ -340,6 +369,117 @@ async def test_a_posted_list_is_compacted_and_nothing_is_stored(gate):
     assert done["summary"]["author"] == "digest"
     assert await gate.store.conversations("local") == []
     assert (await asked(gate, "POST", "compact", {**body, "keeep": 1}))[0] == 400
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CALLING = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+FOUND = {"role": "tool", "tool_call_id": "c1", "content": "The anchor is here."}
+
+
+@pytest.mark.feature("X9")
+@pytest.mark.parametrize(
+    ("broken", "index", "rule"),
+    [
+        ([FOUND], 1, "orphan_result"),
+        ([CALLING], 1, "unanswered_call"),
+        ([CALLING, FOUND, FOUND], 3, "duplicate_result"),
+    ],
+)
+async def test_a_posted_message_that_breaks_a_rule_is_named_with_the_rule(gate, broken, index, rule):
+    posted = [question("Be brief."), *broken, question("Go on.")]
+    status, done = await asked(gate, "POST", "compact", {"model": "gpt-5", "messages": posted})
+
+    (repair,) = done["repairs"]
+    assert (status, repair["index"], repair["rule"], repair["after"]) == (200, index, rule, 0)
+    assert done["messages"] == [*posted[:index], *posted[index + 1 :]]
+    assert done["before"] - done["after"] == repair["before"]
+
+
+@pytest.mark.feature("X9")
+async def test_a_call_that_may_still_be_answered_stays_in_a_posted_list(gate):
+    posted = [{"role": "system", "content": "Be brief."}, question("Look."), CALLING]
+    _, done = await asked(gate, "POST", "compact", {"model": "gpt-5", "messages": posted})
+
+    assert (done["messages"], "repairs" in done) == (posted, False)
+
+
+@pytest.mark.feature("X9")
+@pytest.mark.parametrize("window", [2_000, 4_000, 8_000])
+async def test_a_posted_list_is_measured_whole_and_waits_for_its_model(window):
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        ScriptedUpstream(otherwise=SUMMARY) as writer,
+        served(upstream, summariser_models=[f"small@{writer.url}/v1"]) as gate,
+    ):
+        body = {"model": "gpt-5", "messages": told(41), "window": window}
+        status, done = await asked(gate, "POST", "compact", body)
+        _, wide = await asked(gate, "POST", "compact", {**body, "window": 100_000})
+
+    assert (status, done["summary"]["author"]) == (200, "model")
+    assert done["before"] == wide["before"] > 4_000
+    assert done["after"] < window
+
+
+def orders(turns):
+    """Turns that a summary of one message cannot make smaller."""
+    draw, words = (
+        random.Random(5),
+        ["harbour", "crane", "ferry", "ledger", "parcel", "locker", "invoice", "tide"],
+    )
+    return [
+        {"role": role, "content": f"Order {9_000 + number}: " + " ".join(draw.choices(words, k=80))}
+        for number in range(turns)
+        for role in ("user", "assistant")
+    ]
+
+
+@pytest.mark.feature("X9")
+async def test_a_posted_list_that_no_compaction_makes_smaller_comes_back_as_it_is(gate):
+    posted = orders(20)
+    body = {"model": "gpt-4o", "messages": [*posted, question("And the refund?")], "window": 16_000}
+    status, done = await asked(gate, "POST", "compact", {**body, "preset": "lis"})
+
+    assert (status, done["messages"], done["after"]) == (200, body["messages"], done["before"])
+    assert "nothing was changed" in done["note"]
+    assert done["summary"]["author"] == ""
+
+
+def test_a_compaction_that_would_make_a_conversation_larger_is_not_made():
+    talk = Conversation("gpt-4o", preset="lis", window=16_000)
+    talk.add(*orders(20), question("And the refund?"))
+    before, sent = talk.status().tokens, talk.context()
+    assert talk.compact() == sent
+    assert (talk.status().tokens, talk.receipts) == (before, ())
+
+
+@pytest.mark.feature("X9")
+@pytest.mark.parametrize(
+    ("fields", "message", "hint"),
+    [
+        ({"window": 10**30}, "window is not", "256 to 100,000,000"),
+        ({"window": 255}, "window is not", "256 to 100,000,000"),
+        ({"window": "big"}, "window is not", "256 to 100,000,000"),
+        ({"keep": -1}, "keep is not", "0 to 100,000,000"),
+        ({"keep": 10**30}, "keep is not", "0 to 100,000,000"),
+        ({"max_output": 0}, "max_output is not", "1 to 100,000,000"),
+        ({"bogus": 1}, "there is no field 'bogus'", "the fields are: model, messages"),
+        ({"model": None}, "model is of another type", "docs/gateway.md"),
+        ({"format": "xml"}, "format is not a known one", "chat, responses or anthropic"),
+        ({"messages": [1]}, "messages is of another type", "docs/gateway.md"),
+    ],
+)
+async def test_a_wrong_field_of_a_posted_list_is_refused_by_its_name(gate, fields, message, hint):
+    status, refused = await asked(gate, "POST", "compact", {"model": "gpt-5", "messages": told(2), **fields})
+
+    assert status == 400
+    assert refused["error"]["message"].startswith(message)
+    assert hint in refused["error"]["hint"]
+
+
+@pytest.mark.feature("X9")
+async def test_a_missing_field_of_a_posted_list_is_named(gate):
+    status, refused = await asked(gate, "POST", "compact", {"messages": told(2)})
+    assert (status, refused["error"]["message"]) == (400, "model is missing")
 
 
 @pytest.mark.feature("X1")

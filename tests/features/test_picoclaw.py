@@ -499,3 +499,17 @@ def test_a_preset_that_counts_no_messages_refuses_the_setting(tmp_path, monkeypa
     said = "".join(capsys.readouterr())
     assert f"compaction.{key}" in said
     assert "picoclaw" in said
+
+
+@pytest.mark.feature("P5", "P7")
+@pytest.mark.parametrize(("window", "words", "turns"), [(4_000, 66, 4), (8_000, 100, 5)])
+async def test_a_summary_that_comes_after_a_compression_at_the_wall_is_used(window, words, turns):
+    """It may cover more than the half of the turns that was dropped: then it waits for the next compression."""
+    run = Run("picoclaw", window, Writer(turns))
+    await run.play(6, words=words)
+    assert run.folds()["mechanical"] >= 3
+    assert run.count(refold.SummarySwitched) >= 1
+    assert run.count(refold.SummaryDiscarded) == 0
+    used = run.folds()["model"] + run.count(refold.SummarySwitched)
+    assert run.count(refold.SummaryWritten) - used <= 2  # the last ones may stand by for the next compression
+    await run.chat.close()

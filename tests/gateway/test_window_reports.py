@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 import refold
+from refold.engine.conversation import warn_once
 from refold.gateway import window_reports
 from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream
@@ -99,6 +100,41 @@ async def test_the_window_is_the_one_that_the_server_reports(upstream, server):
     async with served(upstream, summariser_enabled=False) as gate:
         assert (await ask(gate, "one"))[0] == 200
         assert await limit_of(gate, "one") == wall(window)
+
+
+ABSURD = [0, -5, 1, 255, 100_000_001, 2**63, 2**64, 10**30, "8192", "lots", 8_192.0, 8_192.7, True, [1], {}]
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("absurd", ABSURD, ids=str)
+async def test_a_report_that_can_be_no_window_is_ignored_with_a_warning(upstream, caplog, absurd):
+    warn_once.cache_clear()
+    upstream.reports = {"/v1/models": {"data": [{"id": "box-1", "max_model_len": absurd, **CARD}]}}
+    async with served(upstream, summariser_enabled=False) as gate:
+        assert (await ask(gate, "one"))[0] == 200
+        assert await limit_of(gate, "one") == wall(8_192)
+    assert caplog.text.count("reports a window that is none: it is ignored") == 1
+    assert "windows have 256 to 100,000,000 tokens" in caplog.text
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize(
+    "reports",
+    [
+        {"/props": {"default_generation_settings": {"n_ctx": -1}}},
+        {"/api/v0/models": {"data": [{"id": "box-1", "loaded_context_length": 10**30}]}},
+        {"/api/ps": {"models": [{"name": "box-1:latest", "context_length": 0}]}},
+        {"/api/ps": {"models": []}, "/api/show": {"parameters": "num_ctx " + "9" * 5_000}},
+    ],
+    ids=["llama.cpp", "LM Studio", "Ollama, loaded", "Ollama, with num_ctx"],
+)
+async def test_no_kind_of_server_can_report_an_absurd_window(upstream, caplog, reports):
+    warn_once.cache_clear()
+    upstream.reports = reports
+    async with served(upstream, summariser_enabled=False) as gate:
+        assert (await ask(gate, "one"))[0] == 200
+        assert await limit_of(gate, "one") == wall(8_192)
+    assert "it is ignored" in caplog.text
 
 
 @pytest.mark.feature("O15")

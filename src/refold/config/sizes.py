@@ -15,6 +15,8 @@ from refold.model.budget import Share, Tokens
 
 MAX_TOKENS = 100_000_000
 """More than any window has; a larger number is a typing error."""
+MIN_WINDOW = 256
+"""No model ever had a smaller window; a smaller number is a percent."""
 AMBIGUOUS = range(1, 101)
 """Whole numbers that may be meant as percent."""
 _NUMBER = re.compile(r"(\d{1,12}(?:_\d{1,12})*(?:\.\d{1,12})?) ?([km%]?)", re.ASCII | re.IGNORECASE)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 from msgspec import Meta, Struct
 
-from refold.config.sizes import MAX_TOKENS, Counted
+from refold.config.sizes import MAX_TOKENS, MIN_WINDOW, Counted
 from refold.model.budget import Share, Tokens
 from refold.model.mask import (
     HIDDEN,
@@ -102,8 +102,7 @@ MAX_MESSAGES = 1_000_000
 
 EFFORTS = {"low": 1_024, "medium": 4_096, "high": 16_384}
 """Tokens for thinking. Fewer than 1,024 are refused by the provider that takes a number."""
-Window: TypeAlias = Annotated[int, Meta(ge=256, le=MAX_TOKENS), Counted()]
-"""No model ever had a smaller one; a smaller number is a percent."""
+Window: TypeAlias = Annotated[int, Meta(ge=MIN_WINDOW, le=MAX_TOKENS), Counted()]
 Amount: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TOKENS), Counted()]
 Length: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), Counted()]
 Effort: TypeAlias = Annotated[int, Meta(ge=EFFORTS["low"], le=MAX_TOKENS), Counted(tuple(EFFORTS.items()))]

@@ -36,6 +36,7 @@ from refold.model.message import (
 )
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
+from refold.model.window import Violation
 
 # Signed reasoning: a provider accepts reasoning that it has signed only if it is unchanged
 
@@ -447,12 +448,17 @@ REASON = "the messages broke a rule of their format"
 SIGNATURES_REFUSED = "the provider no longer takes the thoughts that it signed"
 
 
-def is_broken(folded: Folded) -> bool:
-    """True if the messages shown break a rule that assembling the window does not solve."""
-    return any(
-        found.rule not in _SET_RIGHT and (found.rule, found.index) != (_SET_RIGHT_FIRST, folded.opening)
+def violations_to_mend(folded: Folded) -> tuple[Violation, ...]:
+    """The rules that the messages shown break, except those that assembling the window solves."""
+    return tuple(
+        found
         for found in folded.shown.violations()
+        if found.rule not in _SET_RIGHT and (found.rule, found.index) != (_SET_RIGHT_FIRST, folded.opening)
     )
+
+
+def is_broken(folded: Folded) -> bool:
+    return bool(violations_to_mend(folded))
 
 
 def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:

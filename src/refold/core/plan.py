@@ -200,7 +200,8 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
     lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
     folded = shown.lead_by(summaries, lead).show(kept)
-    verdicts = check_summary(summary.text, tokens=folded.tokens, source_tokens=shown.tokens)
+    size, source = size_of(folded, frame), size_of(shown, frame)
+    verdicts = check_summary(summary.text, tokens=size, source_tokens=source)
     failed = next((verdict for verdict in verdicts if not verdict.passed), None)
     if failed and fits(shown, frame, now):
         reason = f"the summary was not used: {failed.reason}"

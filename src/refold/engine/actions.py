@@ -144,6 +144,13 @@ def add(state: State, messages: Sequence[Message], *, sensitive: bool = False) -
     return draft.outcome()
 
 
+def load(state: State, messages: Sequence[Message]) -> Outcome:
+    """Add messages that were written elsewhere, and run no trigger: they are compacted as a whole afterwards."""
+    draft = _Draft(state)
+    draft.load(messages)
+    return draft.outcome()
+
+
 def context(state: State) -> Outcome:
     """Make the window of the next call. The `problem` may be DoesNotFit or InvalidWindow."""
     draft = _Draft(state)
@@ -303,6 +310,10 @@ class _Draft:
             is_followed = at + 1 < len(messages) and is_instruction(messages[at + 1])
             if at >= last and not is_followed:  # an instruction belongs to the message that it comes with
                 self._act_after(message)
+
+    def load(self, messages: Sequence[Message]) -> None:
+        for at, message in enumerate(messages):
+            self._show_next(message, sensitive=False, later=at + 1 < len(messages))
 
     def answered(self) -> None:
         """Record that a provider accepted the last window."""

@@ -10,6 +10,10 @@ from collections.abc import Collection
 from math import isnan
 
 from refold.model.errors import ConfigError
+from refold.model.message import replace_lone_surrogates
+
+MAX_TIMEOUT_S = 3_600
+"""An hour: no client waits longer for its first byte."""
 
 
 def check_text(value: object, name: str, *, hint: str = "give it as a string") -> None:
@@ -19,6 +23,16 @@ def check_text(value: object, name: str, *, hint: str = "give it as a string") -
     """
     if not isinstance(value, str):
         raise _wrong(value, name, "a text", hint)
+
+
+def check_unicode(value: object, name: str, *, hint: str = "give it as a string") -> None:
+    """
+    Raises:
+        ConfigError: the value is not a string, or no store and no request could carry it.
+    """
+    check_text(value, name, hint=hint)
+    if isinstance(value, str) and replace_lone_surrogates(value) != value:
+        raise ConfigError(f"{name} holds half of a surrogate pair", hint="give valid Unicode")
 
 
 def check_texts(value: object, name: str, *, hint: str) -> None:
@@ -116,6 +130,18 @@ def check_spend(value: object) -> None:
         raise _wrong(value, "max_spend", "a number", hint)
     if isnan(value) or value < 0:
         raise ConfigError(f"max_spend cannot be {value:g}", hint=hint)
+
+
+def check_timeout(value: object, name: str) -> None:
+    """
+    Raises:
+        ConfigError: the value is not a time to wait. NaN is refused too: no comparison with it is true.
+    """
+    hint = f"give seconds, above 0 and up to {MAX_TIMEOUT_S:,}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(value, name, "a number", hint)
+    if not 0 < value <= MAX_TIMEOUT_S:
+        raise ConfigError(f"{name} is out of range", hint=hint)
 
 
 def _wrong(value: object, name: str, wanted: str, hint: str) -> ConfigError:

@@ -27,7 +27,14 @@ from refold.core.policy import Policy
 from refold.core.shown import handle_of
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
-from refold.engine.arguments import check_count, check_kind, check_members, check_summariser, check_text
+from refold.engine.arguments import (
+    check_count,
+    check_kind,
+    check_members,
+    check_summariser,
+    check_text,
+    check_unicode,
+)
 from refold.engine.events import (
     ASKED,
     NOTHING,
@@ -494,7 +501,7 @@ class Conversation:
             WireError: a value is not a message of this format.
             StoreError: nothing was stored, or the outcome is not known.
         """
-        check_text(key, "key")
+        check_unicode(key, "key")
         if key and await self._journal.has_key(key):
             return
 
@@ -506,11 +513,10 @@ class Conversation:
 
     def _add_with_prompt(self, state: State, added: list[Message], *, sensitive: bool = False) -> Outcome:
         """Add messages; system messages at the beginning of the branch go into the system prompt."""
-        while added and added[0].role in ("system", "developer") and not state.size:
-            state = state.with_frame(_with_prompt(state.frame.fixed, added.pop(0)))
-            if sensitive:
-                state = structs.replace(state, secrecy=structs.replace(state.secrecy, is_prompt_marked=True))
-        return actions.add(state, added, sensitive=sensitive)
+        state, rest = take_prompt(state, added)
+        if sensitive and len(rest) < len(added):
+            state = structs.replace(state, secrecy=structs.replace(state.secrecy, is_prompt_marked=True))
+        return actions.add(state, rest, sensitive=sensitive)
 
     async def _add(self, act: Action, *, key: str = "", text_size: int = 0) -> None:
         before = self._state
@@ -755,7 +761,7 @@ class Conversation:
         """
         if keep is not None:
             check_count(keep, "keep")
-        check_text(focus, "focus")
+        check_unicode(focus, "focus")
         async with self._locked():
             await self._current()
             asked_at = self._jobs.place
@@ -1294,6 +1300,14 @@ def _as_part_of(start: CompactionStart, done: Outcome) -> Outcome:
     if isinstance(done.problem, DoesNotFit) and isinstance(end, CompactionEnd):
         end = structs.replace(end, outcome="failed", problem=done.problem.message)
     return structs.replace(done, events=(*others, end))
+
+
+def take_prompt(state: State, added: Sequence[Message]) -> tuple[State, list[Message]]:
+    """Move system messages at the beginning of a branch into its system prompt. Return the other messages."""
+    rest = [*added]
+    while rest and rest[0].role in ("system", "developer") and not state.size:
+        state = state.with_frame(_with_prompt(state.frame.fixed, rest.pop(0)))
+    return state, rest
 
 
 def _with_prompt(fixed: Fixed, message: Message) -> Fixed:

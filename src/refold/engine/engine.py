@@ -34,6 +34,7 @@ from refold.engine.arguments import (
     check_members,
     check_text,
     check_texts,
+    check_unicode,
     check_whole,
 )
 from refold.engine.conversation import Conversation
@@ -183,7 +184,7 @@ class Engine:
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
-        check_text(owner, "owner")
+        check_unicode(owner, "owner")
         check_function(clock, "clock")
         check_function(new_id, "new_id")
         if not isinstance(store, str | PathLike) and store is not None:
@@ -336,7 +337,7 @@ class Engine:
             "max_spend": max_spend,
             "on_event": on_event,
         }
-        check_text(title, "title")
+        check_unicode(title, "title")
         own: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         if preset is not None and policy is None:
             own["policy"] = None

@@ -26,8 +26,9 @@ from refold.engine.arguments import (
     check_members,
     check_spend,
     check_summariser,
-    check_text,
     check_texts,
+    check_timeout,
+    check_unicode,
     check_whole,
 )
 from refold.engine.events import Listener
@@ -121,7 +122,7 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
 
 def _check_types(settings: ConversationSettings) -> None:
     """Refuse values that would fail, or would be ignored, only when they are used."""
-    check_text(settings.model, "model", hint="name a model, such as gpt-4o-mini, or leave it out")
+    check_unicode(settings.model, "model", hint="name a model, such as gpt-4o-mini, or leave it out")
     if isinstance(settings.tools, str | bytes) or not isinstance(settings.tools, Collection):
         raise ConfigError("tools must be a list of tool definitions", hint="leave it out for no tools")
     if settings.policy is not None:
@@ -136,6 +137,7 @@ def _check_types(settings: ConversationSettings) -> None:
     if not isinstance(settings.sensitive, str):  # one pattern needs no list
         check_texts(settings.sensitive, "sensitive", hint="give a list of regular expressions")
     check_summariser(settings.summariser)
+    check_timeout(settings.summariser_timeout_s, "summariser_timeout_s")
     check_spend(settings.max_spend)
     if settings.on_event is not None:
         check_function(settings.on_event, "on_event")
@@ -318,6 +320,11 @@ class NamedSummariser:
     def bill(self) -> Mapping[str, Usage]:
         """The cost of the last task, by model."""
         return self._last.bill if self._last else {}
+
+    @property
+    def failure(self) -> str:
+        """Why the model did not answer the last task; empty if it did."""
+        return self._last.failure if self._last else ""
 
     async def write(self, task: SummaryTask) -> Summary | None:
         self._last = copy(await self._connection.summariser())

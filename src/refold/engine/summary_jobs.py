@@ -39,6 +39,7 @@ from refold.engine.summary_authors import MODEL_FAILED, OUT_OF_MONEY
 from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
+from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.models import Summariser, SummaryTask
@@ -246,7 +247,7 @@ class SummaryJobs:
             task = self._task
             if task is not None:
                 await asyncio.wait({task}, timeout=seconds)
-            problem = MODEL_FAILED
+            problem = self._problem if self._failed == place else MODEL_FAILED
             if task is not None and not task.done():
                 problem = f"the model took longer than {seconds:g} seconds"
         if self.place == place and not (self._ready and self._ready[0] == place):
@@ -456,7 +457,7 @@ class SummaryJobs:
         )
         result = await self.run(request, spec, session)
         if result.has_failed:
-            self._failed, self._problem = place, MODEL_FAILED
+            self._failed, self._problem = place, question.failure or MODEL_FAILED
         return result.summary
 
     async def _source(self, state: State) -> SummarySource:
@@ -473,7 +474,12 @@ class SummaryJobs:
 
     def job_spec(self, question: SummariserCall, write: Write, recipe: str) -> JobSpec:
         return JobSpec(
-            recipe=recipe, write=write, bill=question.bill, price=self._price, may_ask=self.breaker.may_ask
+            recipe=recipe,
+            write=write,
+            bill=question.bill,
+            failure=lambda: question.failure,
+            price=self._price,
+            may_ask=self.breaker.may_ask,
         )
 
     async def run(self, request: SummaryRequest, spec: JobSpec, session: Session | None = None) -> JobResult:
@@ -502,12 +508,14 @@ class SummaryJobs:
         try:
             made = await run_text_work(size, task)
             async with asyncio.timeout(MAX_WRITE_S):
-                summary = await summariser.write(made)
+                summary = valid_unicode(await summariser.write(made))
             if summary is not None and made.digested:
                 summary = structs.replace(summary, digested=made.digested)
         except Exception as error:  # noqa: BLE001  # code of the user's: its failure must not stop the conversation
             _log.warning("a summary could not be written: %s", type(error).__name__)
             summary, problem = None, type(error).__name__
+        if summary is None and isinstance(summariser, SummariserCall):
+            problem = summariser.failure or problem
         bill = bill_of(summariser, summary)
         self._events.put(
             [self._events.summary_event(request, summary, bill, problem, is_awaited=is_awaited())]
@@ -570,6 +578,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Writes the summary. Raises Conflict if the conversation has moved on, before a model is asked."""
     bill: Callable[[Summary | None], Mapping[str, Usage]] = lambda _: {}
     """Returns the usage so far by model, with or without a summary. The last model is the one that wrote it."""
+    failure: Callable[[], str] = lambda: ""
+    """Returns why no model answered; empty if one did."""
     price: Callable[[str, Usage], float] = lambda _model, _usage: 0.0
     """Returns the cost of a model's usage in dollars; 0 if its prices are not known."""
     may_ask: Callable[[], Awaitable[bool]] | None = None
@@ -730,7 +740,7 @@ class LeasedJobs:
             await settled(self._end(planned, "failed", "it could not be written", spec))
             raise
         if summary is None:
-            await settled(self._end(planned, "failed", "no summary passed its checks", spec))
+            await settled(self._end(planned, "failed", spec.failure() or UNFIT, spec))
             return JobResult(is_asked=True)
         return JobResult(await settled(self._keep(planned, summary, spec)), is_asked=True)
 
@@ -949,6 +959,13 @@ class FunctionSummariser:
         return [plain_message(passage.message, self._dialect) for passage in task.passages]
 
 
+def valid_unicode(summary: Summary | None) -> Summary | None:
+    """Return a summary that can be stored and sent: a function or another class may write any text."""
+    if summary is None or (text := replace_lone_surrogates(summary.text)) == summary.text:
+        return summary
+    return structs.replace(summary, text=text)
+
+
 class SummariserCall:
     """One task of a summariser that may have other tasks at the same time."""
 
@@ -960,6 +977,11 @@ class SummariserCall:
     async def write(self, task: SummaryTask) -> Summary | None:
         self._is_asked = True
         return await self._summariser.write(task)
+
+    @property
+    def failure(self) -> str:
+        """Why no model answered; empty if one did, or if the summariser does not say."""
+        return getattr(self._summariser, "failure", "") if self._is_asked else ""
 
     def bill(self, summary: Summary | None = None) -> Mapping[str, Usage]:
         """Return the cost so far by model. If there is a summary, its model is the last."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import structs
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,7 +20,6 @@ from starlette.types import Receive, Scope, Send
 
 from refold.config import update
 from refold.config.formats import hidden_names, tree_of, values_of
-from refold.core.assemble import assemble
 from refold.engine.conversation import Conversation
 from refold.engine.settings import ConversationSettings, policy_for
 from refold.gateway.app import MIB, Gateway, cancel_on_disconnect, error_location, header_texts
@@ -28,6 +27,7 @@ from refold.gateway.auth import send_answer
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import answer, log_store_failure
 from refold.gateway.events import Channel, Events
+from refold.gateway.posted_messages import NOTHING_GAINED, PostedMessages, compact_posted, read_posted
 from refold.gateway.request import Wishes, check_json, read_body
 from refold.gateway.upstreams import Credentials, Target
 from refold.model.dialect import DIALECTS
@@ -36,7 +36,6 @@ from refold.ports.models import Summariser
 from refold.ports.records import Head
 from refold.ports.store import ClientKeys
 from refold.text_work import run_text_work
-from refold.wire.sdk import RequestFields
 
 # The event stream: `GET /refold/events`
 
@@ -309,26 +308,9 @@ async def compact(admin: Admin, request: Request) -> object:
     with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
         await talk.compact(focus=focus, keep=keep)
     after = await talk.status()
+    note = note or (NOTHING_GAINED if after.tokens >= before else "")
     done = {"id": talk.id, "before": before, "after": after.tokens, "compactions": after.compactions}
     return {**done, "summary": after.summary, **({"note": note} if note else {})}
-
-
-class PostedMessages(Struct, frozen=True, forbid_unknown_fields=True):
-    """Messages to compact without storing them, and the settings to compact them with."""
-
-    model: str
-    messages: list[dict[str, Any]] = []
-    input: list[dict[str, Any]] = []
-    """The messages in the format "responses"."""
-    format: Literal["chat", "responses", "anthropic"] = "chat"
-    system: str | list[dict[str, Any]] = ""
-    """The system prompt, in the formats that have a field for it."""
-    tools: list[dict[str, Any]] = []
-    preset: str = ""
-    window: Annotated[int, Meta(gt=0)] | None = None
-    max_output: Annotated[int, Meta(gt=0)] | None = None
-    keep: Annotated[int, Meta(ge=0)] | None = None
-    focus: str = ""
 
 
 async def compact_messages(admin: Admin, request: Request) -> object:
@@ -354,19 +336,7 @@ async def compact_messages(admin: Admin, request: Request) -> object:
     )
     async with talk:
         talk.summariser = summariser
-        await talk.add(*(asked.messages or asked.input))
-        before = (await talk.status()).tokens
-        with suppress(InvalidWindow):  # the messages are compacted even if no call can follow them
-            await talk.compact(focus=asked.focus, keep=asked.keep)
-        after, state = await talk.status(), talk.state
-
-    def write() -> msgspec.Raw:
-        window = assemble(state.frame.fixed, state.folded.shown.messages(), state.folded.lead)
-        sizes = {"before": before, "after": after.tokens, "summary": after.summary}
-        fields = {**RequestFields().fields(window), **sizes, **({"note": note} if note else {})}
-        return msgspec.Raw(msgspec.json.encode(fields, enc_hook=_encode_unknown))
-
-    return await run_text_work(state.text_size, write)
+        return await compact_posted(talk, asked, note)
 
 
 async def _posted(admin: Admin, request: Request) -> PostedMessages:
@@ -376,14 +346,7 @@ async def _posted(admin: Admin, request: Request) -> PostedMessages:
 
     def read() -> PostedMessages:
         check_json(raw, **limits)
-        try:
-            return msgspec.json.decode(raw or b"{}", type=PostedMessages)
-        except msgspec.DecodeError as error:
-            known = ", ".join(PostedMessages.__struct_fields__)
-            place = str(error).rpartition(" - at ")[2] if " - at " in str(error) else ""
-            raise ConfigError(
-                f"the body cannot be read{f' at {place}' if place else ''}", hint=f"its fields are: {known}"
-            ) from None
+        return read_posted(raw)
 
     return await run_text_work(len(raw), read)
 

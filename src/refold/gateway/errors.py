@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.model import errors
+from refold.model.message import replace_lone_surrogates
 
 _log = logging.getLogger("refold.gateway")
 
@@ -155,9 +156,13 @@ def _public_error(error: Exception) -> errors.RefoldError:
 
 
 def _body(error: errors.RefoldError, status: int, shape: Shape, request_id: str) -> dict[str, object]:
-    message = _text(str(error))
+    message = replace_lone_surrogates(str(error))
     if shape == "refold":
-        own = {"code": _code(error), "message": _text(error.message), "hint": _text(error.hint)}
+        own = {
+            "code": _code(error),
+            "message": replace_lone_surrogates(error.message),
+            "hint": replace_lone_surrogates(error.hint),
+        }
         return {"error": own}
     if shape == "anthropic":
         opening = _ANTHROPIC_TOO_LONG if isinstance(error, _TOO_LONG) else ""
@@ -174,7 +179,7 @@ def _openai(error: errors.RefoldError, status: int, message: str) -> dict[str, o
     return {
         "message": message,
         "type": "rate_limit_error" if status == 429 else kind,
-        "param": _text(place) or None,
+        "param": replace_lone_surrogates(place) or None,
         "code": next(codes, _code(error)),
     }
 
@@ -182,8 +187,3 @@ def _openai(error: errors.RefoldError, status: int, message: str) -> dict[str, o
 def _code(error: errors.RefoldError) -> str:
     """The class name in the form of an error code: `not_found`."""
     return "internal_error" if error is _BUG else _CAPITAL.sub(r"_\1", type(error).__name__).lower()
-
-
-def _text(words: str) -> str:
-    """Replace lone surrogates, which a name from a request may contain and JSON cannot."""
-    return words.encode("utf-8", "replace").decode()

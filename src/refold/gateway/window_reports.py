@@ -2,7 +2,8 @@
 
 A server on one's own machine sizes the window by its memory and its options, so only the server knows it.
 vLLM and other servers state it in `/v1/models`, llama.cpp in `/props`, LM Studio in `/api/v0/models`, and
-Ollama in `/api/ps` for a loaded model. The largest window that a model supports is never used.
+Ollama in `/api/ps` for a loaded model. The largest window that a model supports is never used. A report that
+cannot be a window is ignored, with a warning: a server may report any number, or no number at all.
 
 Every upstream except the well-known hosted providers is asked when the gateway starts, when a model is first
 used, and then every ten minutes. Only the first request of a model waits for the answer, and not for long.
@@ -14,12 +15,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import aiohttp
 import msgspec
 from msgspec import Raw, Struct
 
+from refold.config.sizes import MAX_TOKENS, MIN_WINDOW
+from refold.engine.conversation import warn_once
 from refold.gateway.upstreams import Credentials, Forwarder, Target, request_headers
 from refold.model.errors import ConfigError
 from refold.upstreams.provider import is_hosted
@@ -42,6 +45,9 @@ OLLAMA_WINDOW = 4_096
 """Ollama's own default, used for a model that is not loaded and sets no `num_ctx`."""
 ANY_MODEL = ""
 """The name under which a server reports that runs one model under every name."""
+
+
+_RANGE = f"windows have {MIN_WINDOW:,} to {MAX_TOKENS:,} tokens"
 
 
 class WindowReport(Struct, frozen=True):
@@ -127,14 +133,15 @@ class _ListedModel(Struct, frozen=True):
 
     id: str = ""
     name: str = ""
-    max_model_len: int | None = None
-    context_length: int | None = None
-    loaded_context_length: int | None = None
+    max_model_len: object = None
+    context_length: object = None
+    loaded_context_length: object = None
 
     @property
-    def window(self) -> int | None:
+    def window(self) -> object:
+        """The window that is reported, or a report that is no window; None if there is no report."""
         sizes = (self.max_model_len, self.loaded_context_length, self.context_length)
-        return next((size for size in sizes if size and size > 0), None)
+        return next(filter(_is_window, sizes), next((size for size in sizes if size is not None), None))
 
 
 class _List(Struct, frozen=True):
@@ -144,7 +151,7 @@ class _List(Struct, frozen=True):
 
 
 class _Generation(Struct, frozen=True):
-    n_ctx: int = 0
+    n_ctx: object = None
 
 
 class _Props(Struct, frozen=True):
@@ -175,28 +182,34 @@ class _Server:
             self._get(f"{self._root}/api/ps", _List),
         )
         ids = [*_entries(listed.data)] if listed else []
-        found: dict[str, int | None] = {one.id: one.window for one in ids}
+        found: dict[str, object] = {one.id: one.window for one in ids}
         if loaded:
             found |= {
-                one.id: one.loaded_context_length for one in _entries(loaded.data) if not found.get(one.id)
+                one.id: one.loaded_context_length
+                for one in _entries(loaded.data)
+                if not _is_window(found.get(one.id))
             }
         if running and running.models is not None:
             found |= await self._ollama(running.models, model)
-        if props and props.default_generation_settings.n_ctx > 0:
-            one_for_all = props.default_generation_settings.n_ctx
-            found |= {name: size or one_for_all for name, size in found.items()}
+        if props and (one_for_all := props.default_generation_settings.n_ctx) is not None:
+            found |= {name: one_for_all for name, size in found.items() if not _is_window(size)}
             found[ANY_MODEL] = one_for_all
-        return {name: size for name, size in found.items() if size}
+        if any(size is not None and not _is_window(size) for size in found.values()):
+            warn_once(
+                f"the upstream {self._target.name} reports a window that is none: it is ignored; {_RANGE}"
+            )
+        return {name: size for name, size in found.items() if _is_window(size)}
 
-    async def _ollama(self, running: list[Raw], model: str) -> dict[str, int | None]:
+    async def _ollama(self, running: list[Raw], model: str) -> dict[str, object]:
         """The window of a loaded model, or the one that Ollama would load it with."""
         found = {_full_name(one.name): one.context_length for one in _entries(running)}
         window = found.get(_full_name(model))
-        if not model or window:
+        if not model or window is not None:
             return {**found, model: window}
         shown = await self._get(f"{self._root}/api/show", _Shown, msgspec.json.encode({"model": model}))
         self.is_assumed = shown is not None
-        return {model: _num_ctx(shown.parameters) or OLLAMA_WINDOW} if shown else {}
+        window = _num_ctx(shown.parameters) if shown else None
+        return {model: OLLAMA_WINDOW if window is None else window} if shown else {}
 
     async def _get(self, address: str, kind: type[T], body: bytes | None = None) -> T | None:
         """An answer, read as `kind`; None if there is none. `body` is posted if it is given."""
@@ -225,6 +238,10 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return content
 
 
+def _is_window(value: object) -> TypeGuard[int]:
+    return type(value) is int and MIN_WINDOW <= value <= MAX_TOKENS  # `True` is no window
+
+
 def _entries(raws: Iterable[Raw]) -> Iterator[_ListedModel]:
     """The readable entries of a list: one entry in another shape must not hide the others."""
     for raw in raws:
@@ -239,10 +256,12 @@ def _full_name(name: str) -> str:
     return name if ":" in name else f"{name}:latest"
 
 
-def _num_ctx(parameters: str) -> int | None:
-    """The window among the parameters of an Ollama model, one to a line."""
+def _num_ctx(parameters: str) -> object:
+    """The window among the parameters of an Ollama model, one to a line; None if it is not set."""
     for line in parameters.splitlines():
         name, _, value = line.strip().partition(" ")
-        if name == "num_ctx" and value.strip().isdecimal():
-            return int(value.strip())
+        if name == "num_ctx":
+            digits = value.strip()
+            is_number = digits.isdecimal() and len(digits) <= len(str(MAX_TOKENS))
+            return int(digits) if is_number else digits
     return None

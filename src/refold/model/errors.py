@@ -189,10 +189,14 @@ class DoesNotFit(WindowError):
 
 
 class UpstreamError(RefoldError):
-    """The provider did not give a reply."""
+    """The provider did not give a reply. `reason` says why in a few words, such as `answered 401`, without the
+    provider's name and its text.
+    """
 
-    def __init__(self, message: str = "", *, overflow: Overflow | None = None, hint: str = "") -> None:
-        self.overflow = overflow
+    def __init__(
+        self, message: str = "", *, overflow: Overflow | None = None, reason: str = "", hint: str = ""
+    ) -> None:
+        self.overflow, self.reason = overflow, reason
         super().__init__(message, hint=hint)
 
 

@@ -146,6 +146,11 @@ def system(text: str) -> Message:
     return Message("system", (Text(text),))
 
 
+def replace_lone_surrogates(text: str) -> str:
+    """Make valid Unicode of a text: half of a surrogate pair cannot be stored or sent."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def characters(part: Part) -> int:
     """Characters of text in a part."""
     match part:

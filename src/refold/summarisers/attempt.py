@@ -76,6 +76,8 @@ class TaskCost:
         self.bill: dict[str, Usage] = {}
         """By the model's name, in the order of the questions."""
         self.problems: list[str] = []
+        self.failures: list[str] = []
+        """Why models gave no answer at all."""
 
     @property
     def spent(self) -> Usage:

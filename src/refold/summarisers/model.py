@@ -14,6 +14,7 @@ from refold.core.prompts import Recipe
 from refold.core.summary_checks.headings import headings_once
 from refold.core.summary_checks.must_keep import typed_by_user, with_facts
 from refold.core.user_requests import missing_lines
+from refold.model.errors import UpstreamError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.models import SummaryCache, SummaryTask
@@ -50,6 +51,11 @@ class ModelSummariser:
         return self._cost.problems
 
     @property
+    def failure(self) -> str:
+        """Why no model answered the last task, such as `the summariser answered 401`; empty if one did."""
+        return "; ".join(dict.fromkeys(self._cost.failures))
+
+    @property
     def spent(self) -> Usage:
         """The cost of the last task, with or without a summary."""
         return self._cost.spent
@@ -70,6 +76,8 @@ class ModelSummariser:
             try:
                 answer = await reader.summary()
             except Exception as error:  # noqa: BLE001  # after any failure, try the next model
+                if not isinstance(error, Rejected):
+                    cost.failures.append(_problem(error))
                 cost.problems.append(f"{writer.upstream.model}: {_problem(error)}")
                 _log.warning("no summary by %s", cost.problems[-1])
                 continue
@@ -107,4 +115,8 @@ def _summary(answer: TaskAnswer, reader: Reader, recipe: Recipe, usage: Usage) -
 
 
 def _problem(error: Exception) -> str:
-    return str(error) if isinstance(error, Rejected) else type(error).__name__
+    """Say in a few words why a model gave no summary, without any text of it or its server."""
+    if isinstance(error, Rejected):
+        return str(error)
+    reason = error.reason if isinstance(error, UpstreamError) else ""
+    return f"the summariser {reason}" if reason else type(error).__name__

@@ -58,7 +58,7 @@ def network_failure(provider: Provider, error: Exception, waited_s: float | None
     `waited_s` is the time without data; None if the time for the whole question was over.
     """
     what, hint, again = _explain(provider, error, waited_s)
-    return Setback(UpstreamUnavailable(f"{provider.name} {what}", hint=hint), again=again)
+    return Setback(UpstreamUnavailable(f"{provider.name} {what}", reason=what, hint=hint), again=again)
 
 
 def _explain(provider: Provider, error: Exception, waited_s: float | None) -> tuple[str, str, bool]:

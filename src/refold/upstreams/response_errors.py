@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from refold.core.overflow import classify
 from refold.model.errors import (
+    BodyTooLarge,
     ContextOverflow,
     MalformedHistory,
     OutputCapExceeded,
@@ -96,10 +97,11 @@ def error_of_response(provider: Provider, answer: ErrorReply, ask: Ask, now: flo
 
 def unreadable_reply(provider: Provider, error: WireError) -> Setback:
     """The failure for a response that is neither a reply nor an error."""
-    message = (
-        f"{provider.name} ({provider.model}) answered with neither a reply nor an error: {error.message}"
-    )
-    return Setback(UpstreamError(message, hint="check base_url and format: is this the provider's own API?"))
+    reason = "answered with neither a reply nor an error"
+    message = f"{provider.name} ({provider.model}) {reason}: {error.message}"
+    reason = "answered with too many bytes" if isinstance(error, BodyTooLarge) else reason
+    hint = "check base_url and format: is this the provider's own API?"
+    return Setback(UpstreamError(message, reason=reason, hint=hint))
 
 
 def _is_passing(status: int, error_body: ErrorBody) -> bool:
@@ -115,8 +117,10 @@ def _error(provider: Provider, status: int, error_body: ErrorBody, verdict: Over
         kind, words = UpstreamUnavailable, "has a temporary failure"
     code = next((code for code in (error_body.code, error_body.type) if code in _CODES), "")
     where = "an error inside of its answer" if status == 200 else f"status {status}"
-    message = f"{provider.name} ({provider.model}) {words}: {where}{f', {code}' if code else ''}"
-    return kind(message, overflow=verdict, hint=_HINTS.get(status, ""))
+    what = f", {code}" if code else ""
+    message = f"{provider.name} ({provider.model}) {words}: {where}{what}"
+    reason = f"answered {'with an error' if status == 200 else status}{what}"
+    return kind(message, overflow=verdict, reason=reason, hint=_HINTS.get(status, ""))
 
 
 def asked_wait(headers: Mapping[str, str], now: float) -> float | None:
