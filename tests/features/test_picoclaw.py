@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+import refold
 from refold import presets
 from refold.cli.main import run
 from refold.core.policy import MessageCount, OverBudget, TurnBoundaryBefore
 from refold.sync import Conversation, Engine
 from refold.testing import ScriptedUpstream, overflow
 from tests.core.conversations import TextCounter
+from tests.features.folds import Run, Writer
 from tests.formats import KEYS, answer, chat_call, chat_result, question
 from tests.gateway.conftest import served
 
@@ -505,11 +507,11 @@ def test_a_preset_that_counts_no_messages_refuses_the_setting(tmp_path, monkeypa
 @pytest.mark.parametrize(("window", "words", "turns"), [(4_000, 66, 4), (8_000, 100, 5)])
 async def test_a_summary_that_comes_after_a_compression_at_the_wall_is_used(window, words, turns):
     """It may cover more than the half of the turns that was dropped: then it waits for the next compression."""
-    run = Run("picoclaw", window, Writer(turns))
-    await run.play(6, words=words)
-    assert run.folds()["mechanical"] >= 3
-    assert run.count(refold.SummarySwitched) >= 1
-    assert run.count(refold.SummaryDiscarded) == 0
-    used = run.folds()["model"] + run.count(refold.SummarySwitched)
-    assert run.count(refold.SummaryWritten) - used <= 2  # the last ones may stand by for the next compression
-    await run.chat.close()
+    played = Run("picoclaw", window, Writer(turns))
+    await played.play(6, words=words)
+    assert played.folds()["mechanical"] >= 3
+    assert played.count(refold.SummarySwitched) >= 1
+    assert played.count(refold.SummaryDiscarded) == 0
+    used = played.folds()["model"] + played.count(refold.SummarySwitched)
+    assert played.count(refold.SummaryWritten) - used <= 2  # the last ones may stand by for the next compression
+    await played.chat.close()
