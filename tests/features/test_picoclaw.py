@@ -15,9 +15,9 @@ from refold import presets
 from refold.cli.main import run
 from refold.core.policy import MessageCount, OverBudget, TurnBoundaryBefore
 from refold.sync import Conversation, Engine
-from refold.testing import ScriptedUpstream, overflow
+from refold.testing import ScriptedUpstream, Slow, overflow
 from tests.core.conversations import TextCounter
-from tests.features.folds import Run, Writer
+from tests.features.folds import FOREVER, Run, Writer
 from tests.formats import KEYS, answer, chat_call, chat_result, question
 from tests.gateway.conftest import served
 
@@ -200,6 +200,34 @@ async def test_the_older_half_of_the_turns_goes_and_the_summary_says_so():
         "[Emergency compression dropped 6 oldest messages due to context limit] #m0 to #m5"
         in system["content"]
     )
+
+
+@pytest.mark.feature("P7")
+async def test_status_and_header_say_why_no_model_wrote_the_note_about_dropped_turns():
+    why = "the window was full, and the policy asks no model then"
+    played = Run("picoclaw", 8_000, Writer(FOREVER))
+    await played.play(1, words=40)
+    assert played.folds() == {"mechanical": 1}
+    found = (await played.chat.status()).summary
+    assert (found.author, found.why) == ("mechanical", why)
+    await played.chat.close()
+
+    settings = {"compaction_preset": "picoclaw", "compaction_allow_system_summary": True}
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        ScriptedUpstream(otherwise=Slow("Later.", before_s=30.0)) as writer,
+        served(upstream, window=8_000, summariser_models=[f"small@{writer.url}/v1"], **settings) as gate,
+    ):
+        turn = [{"role": role, "content": "The crate is blue. " * 60} for role in ("user", "assistant")]
+        for turns in range(1, 40):
+            body = {"model": "gpt-5", "messages": [*turn * turns, turn[0]], "max_tokens": 100}
+            status, told, _ = await gate.post(
+                "/v1/chat/completions", json.dumps(body).encode(), x_refold_conversation="crates"
+            )
+            assert status == 200
+            if "x-refold-summary" in told:
+                break
+        assert told["x-refold-summary"] == f"mechanical; {why}"
 
 
 @pytest.mark.feature("P7")

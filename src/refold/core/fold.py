@@ -418,6 +418,15 @@ class Folded(Struct, frozen=True, dict=True):
         items, covered = self.items.items, summaries[-1].last if summaries else 0
         return led if _with_compaction_first(items, covered) is items else led.show(items)
 
+    def with_reason(self, why: str) -> Folded:
+        """The same state, in which a note about removed messages says why no model wrote it."""
+        newest = self.summaries[-1] if self.summaries else None
+        if newest is None or newest.kind != "mechanical" or newest.why:
+            return self
+        told = structs.replace(newest, why=why)
+        past = tuple(told if one is newest else one for one in self.past)
+        return structs.replace(self, summaries=(*self.summaries[:-1], told), past=past)
+
     def settle(self) -> Folded:
         """Record that a compaction gained nothing, so that none is attempted until the branch grows."""
         return structs.replace(self, settled=self.size)

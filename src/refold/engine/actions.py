@@ -438,6 +438,7 @@ class _Draft:
         if planned.request is not None:
             planned, summary = self._fulfil(planned, planned.request, ready)
         folded = self.state.folded
+        planned = self._with_reason(planned)
         if planned.next is not folded and not planned.refusal:
             if planned.edits or summary or planned.next.lead is not folded.lead:
                 change = self._change(planned.next, planned.decision, planned.reason, planned.edits, summary)
@@ -523,6 +524,12 @@ class _Draft:
         is_mechanical = state.frame.policy.fallback == "mechanical"
         write = extractive_summary.mechanical_summary if is_mechanical else extractive_summary.summarise
         return write(request, folded, state.frame)
+
+    def _with_reason(self, planned: Plan) -> Plan:
+        """Return the plan in which a note about removed messages says why no model wrote it."""
+        why, before = self._why_without_model(NO_ROOM), self.state.folded
+        kept, sent = (one if one is before else one.with_reason(why) for one in (planned.next, planned.sent))
+        return structs.replace(planned, next=kept, sent=kept if planned.sent is planned.next else sent)
 
     def _why_digest(self, moment: Moment) -> str:
         """Say why no model wrote the summary of a compaction at this moment."""

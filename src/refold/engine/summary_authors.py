@@ -45,7 +45,7 @@ def author_of(shown: Folded, *, has_late: bool = False, is_writing: bool = False
     """
     if not shown.summaries:
         if shown.lead.tokens:
-            return SummaryAuthor("mechanical")
+            return SummaryAuthor("mechanical", why=NO_ROOM)
         return SummaryAuthor("native" if shown.shown.progress.compaction >= 0 else "")
     found = SummaryAuthor.of(shown.summaries[-1])
     if has_late:
