@@ -4,7 +4,7 @@
 .venv/bin/python scripts/features.py --open     the features that are not finished (--done: those that are)
 .venv/bin/python scripts/features.py --json     for programs
 
-Nothing is run: the tests are read as source text and searched for `pytest.mark.feature(...)`. Whether they pass is decided by the
+Nothing is run: the tests in `tests/features/` are read as source text and searched for `pytest.mark.feature(...)`. Whether they pass is decided by the
 test run, which fails if a finished feature has no test that passed.
 """
 
@@ -95,9 +95,9 @@ def read_features(root: Path) -> tuple[Feature, ...]:
 
 
 def find_proofs(root: Path) -> dict[str, tuple[str, ...]]:
-    """For every id that a test names: the tests that name it."""
+    """For every id that a test in `tests/features/` names: the tests that name it. Only these count."""
     proofs: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((root / "tests").rglob("test_*.py")):
+    for path in sorted((root / "tests" / "features").rglob("test_*.py")):
         name = path.relative_to(root).as_posix()
         for test, ids in _marked_tests(ast.parse(path.read_bytes()).body, name, frozenset()):
             for key in ids:

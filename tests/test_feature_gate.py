@@ -58,8 +58,9 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     pytester.makefile(".ini", pytest=INI)
     pytester.path.joinpath("features.toml").write_text(FEATURES)
 
-    def run_tests(source: str, *args: str) -> pytest.RunResult:
-        folder = pytester.mkdir("tests")
+    def run_tests(source: str, *args: str, place: str = "features") -> pytest.RunResult:
+        folder = pytester.path / "tests" / place
+        folder.mkdir(parents=True)
         folder.joinpath("test_it.py").write_text(source)
         return pytester.runpytest_inprocess(*args)
 
@@ -80,9 +81,16 @@ def test_done_and_skipped_fails_and_names_the_skipped_test(run):
     result.stdout.fnmatch_lines(
         [
             "*features marked done without a test that passed*",
-            "A1  first (skipped: tests/test_it.py::test_a1)",
+            "A1  first (skipped: tests/features/test_it.py::test_a1)",
         ]
     )
+
+
+def test_a_test_elsewhere_proves_nothing(run):
+    result = run(PASSES, place="core")
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["A1  first (no test passed)"])
 
 
 def test_done_without_a_test_fails(run):
@@ -96,7 +104,7 @@ def test_an_expected_failure_proves_nothing(run):
     result = run(PASSES.replace("    pass", "    pytest.xfail('not yet')"))
 
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["A1  first (skipped: tests/test_it.py::test_a1)"])
+    result.stdout.fnmatch_lines(["A1  first (skipped: tests/features/test_it.py::test_a1)"])
 
 
 def test_one_passing_parameter_is_enough(run):
@@ -129,10 +137,10 @@ def test_an_unknown_id_is_a_collection_error(run, workers):
 @pytest.mark.parametrize(
     "args",
     [
-        ("tests/test_it.py",),
+        ("tests/features/test_it.py",),
         ("-k", "other"),
         ("-m", "slow or not slow"),
-        ("--deselect", "tests/test_it.py::test_a1"),
+        ("--deselect", "tests/features/test_it.py::test_a1"),
         ("--collect-only",),
         ("--last-failed",),
     ],
@@ -157,4 +165,4 @@ def test_a_skipped_test_in_a_worker_does_not(run):
     result = run(SKIPS, *WORKERS)
 
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["A1  first (skipped: tests/test_it.py::test_a1)"])
+    result.stdout.fnmatch_lines(["A1  first (skipped: tests/features/test_it.py::test_a1)"])

@@ -541,5 +541,7 @@ async def test_a_summary_that_comes_after_a_compression_at_the_wall_is_used(wind
     assert played.count(refold.SummarySwitched) >= 1
     assert played.count(refold.SummaryDiscarded) == 0
     used = played.folds()["model"] + played.count(refold.SummarySwitched)
-    assert played.count(refold.SummaryWritten) - used <= 2  # the last ones may stand by for the next compression
+    assert (
+        played.count(refold.SummaryWritten) - used <= 2
+    )  # the last ones may stand by for the next compression
     await played.chat.close()

@@ -57,23 +57,26 @@ pytestmark = pytest.mark.feature("X0")
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / "features.toml").write_text(TOML)
-    (tmp_path / "tests" / "core").mkdir(parents=True)
-    (tmp_path / "tests" / "core" / "test_it.py").write_text(TESTS)
+    (tmp_path / "tests" / "features").mkdir(parents=True)
+    (tmp_path / "tests" / "features" / "test_it.py").write_text(TESTS)
     return tmp_path
 
 
 def test_finds_marks_on_functions_classes_and_parameters(checkout):
-    function, method = "tests/core/test_it.py::test_function", "tests/core/test_it.py::TestGroup::test_method"
+    function, method = (
+        "tests/features/test_it.py::test_function",
+        "tests/features/test_it.py::TestGroup::test_method",
+    )
 
     assert find_proofs(checkout) == {"A1": (function, method), "A2": (function, method), "A3": (method,)}
 
 
 def test_a_mark_of_the_module_holds_for_all_its_tests(checkout):
-    (checkout / "tests" / "test_other.py").write_text(
+    (checkout / "tests" / "features" / "test_other.py").write_text(
         "import pytest\n\ndef test_one():\n    pass\n\npytestmark = pytest.mark.feature('A9')\n"
     )
 
-    assert find_proofs(checkout)["A9"] == ("tests/test_other.py::test_one",)
+    assert find_proofs(checkout)["A9"] == ("tests/features/test_other.py::test_one",)
 
 
 def test_features_keep_the_order_of_the_file_and_get_their_tests(checkout):
@@ -85,13 +88,13 @@ def test_features_keep_the_order_of_the_file_and_get_their_tests(checkout):
 
 
 def test_the_report_works_from_a_folder_below(checkout):
-    assert report(checkout / "tests" / "core").splitlines() == [
+    assert report(checkout / "tests" / "features").splitlines() == [
         "A1   done  first",
-        "           tests/core/test_it.py::test_function",
-        "           tests/core/test_it.py::TestGroup::test_method",
+        "           tests/features/test_it.py::test_function",
+        "           tests/features/test_it.py::TestGroup::test_method",
         "A2   open  second",
-        "           tests/core/test_it.py::test_function",
-        "           tests/core/test_it.py::TestGroup::test_method",
+        "           tests/features/test_it.py::test_function",
+        "           tests/features/test_it.py::TestGroup::test_method",
         "2 features, 1 done",
     ]
 
