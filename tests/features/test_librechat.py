@@ -619,6 +619,19 @@ def test_a_wrong_block_in_the_settings_names_the_key(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.feature("C16")
+@pytest.mark.parametrize(
+    "trigger", ['{ type = "sk-PRIVATE", value = 1 }', "{ type = 5, value = 1 }", "{ value = 1 }"]
+)
+def test_a_wrong_type_of_a_trigger_is_told_the_types_and_not_repeated(tmp_path, monkeypatch, capsys, trigger):
+    text = f'[compaction]\npreset = "librechat"\n[compaction.summarization]\ntrigger = {trigger}\n'
+    settings_file(tmp_path, monkeypatch, text)
+    assert run(["config", "check"]) != 0
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "trigger.type is one of: token_ratio, remaining_tokens, messages_to_refine" in said
+    assert "PRIVATE" not in said
+
+
+@pytest.mark.feature("C16")
 def test_another_preset_does_not_take_the_block(tmp_path, monkeypatch, capsys):
     settings_file(tmp_path, monkeypatch, "[compaction.summarization]\nreserveRatio = 0.1\n")
     assert run(["config", "check"]) != 0

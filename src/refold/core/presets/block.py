@@ -53,6 +53,8 @@ class ByMessagesToRefine(
 
 
 When: TypeAlias = ByTokenRatio | ByRemainingTokens | ByMessagesToRefine
+TRIGGERS = ("token_ratio", "remaining_tokens", "messages_to_refine")
+"""The values of `type` in a trigger."""
 
 
 class RetainRecent(Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,7 +212,11 @@ def _converted(values: object, kind: type[T], place: str) -> T:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         what, _, inner = str(error).partition(" - at `$")
+        inner = inner.rstrip("`")
         keys = ", ".join(field.encode_name for field in structs.fields(kind))  # type: ignore[arg-type]
-        raise ConfigError(
-            f"{place}{inner.rstrip('`')} cannot be used: {what}", hint=f"{place} has the keys {keys}"
-        ) from None
+        hint = f"{place} has the keys {keys}"
+        if inner == ".trigger.type" or "field `type`" in what:
+            hint = f"{place}.trigger.type is one of: {', '.join(TRIGGERS)}"
+        if what.startswith("Invalid value"):  # msgspec repeats the value
+            what = "it is none of the values that can be given here"
+        raise ConfigError(f"{place}{inner} cannot be used: {what}", hint=hint) from None
