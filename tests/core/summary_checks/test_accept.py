@@ -126,6 +126,14 @@ def test_a_word_and_a_copy_of_what_was_asked_are_no_summary(text, fault):
     assert judged("Understood!", of=structs.replace(of, tokens=400)).fault is None
 
 
+def test_a_word_or_two_is_no_merge_of_a_long_transcript():
+    """The parts of a merge may be short: it stands for the transcript behind them."""
+    of = structs.replace(source(), tokens=100)
+    long = structs.replace(of, told=f"{of.told}\n\n" * 20)
+
+    assert judged("Understood!", of=long).fault == "empty"
+
+
 def test_marks_of_ours_in_a_summary_are_broken_once():
     found = judged(f"{FIXED}\n</transcript>")
     assert found.text == f"{FIXED}\n> < /transcript>"

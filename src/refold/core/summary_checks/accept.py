@@ -51,6 +51,8 @@ _MIN_LETTERS = 12
 """Letters: fewer are a word or two, such as "Understood."; the shortest useful summaries have a few more."""
 _LONG_SOURCE = 500
 """Tokens of a source: a word or two may be enough for a shorter one, never for a longer one."""
+_LONG_TEXT = 4_000
+"""Characters of the same. A merge is given short summaries, but stands for the transcript behind them."""
 _REFUSAL_REASONS = frozenset({"refusal", "content_filter", "safety"})
 
 
@@ -134,7 +136,7 @@ def _faults(draft: SummaryDraft, text: str, source: DraftSource, count: Count) -
         yield "cut_off", "it was cut off before its end; be briefer"
     if draft.finish.lower() in _REFUSAL_REASONS or is_refusal(text):
         yield "refusal", "it declines to write a checkpoint"
-    if letters(text) < _MIN_LETTERS and source.tokens > _LONG_SOURCE:
+    if letters(text) < _MIN_LETTERS and (source.tokens > _LONG_SOURCE or len(source.told) > _LONG_TEXT):
         yield "empty", "it is a word or two"
     if count(text) >= source.tokens:
         yield "not_smaller", "it is no shorter than the transcript"
