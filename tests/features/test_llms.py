@@ -179,7 +179,7 @@ async def chat_until_folded(gate, *, ready=True, turns=101, stops=False, **heade
     "is_model_up, settings, summary",
     [
         (True, {}, "model gpt-5"),
-        (False, {}, "digest; the model "),
+        (False, {}, "digest; the summariser answered 500"),
         (True, {"summariser_enabled": False}, "digest; no summariser is configured"),
     ],
 )
