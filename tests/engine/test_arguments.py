@@ -164,6 +164,7 @@ HALF = "tides \ud800"
         ("key", lambda engine, talk: talk.add("And low tide?", key=HALF)),
         ("title", lambda engine, talk: engine.conversation("ebb", title=HALF)),
         ("model", lambda engine, talk: engine.conversation("ebb", model=HALF)),
+        ("system", lambda engine, talk: engine.conversation("ebb", system=HALF)),
     ],
 )
 async def test_a_text_that_is_no_unicode_is_refused_by_name(engine, name, call):

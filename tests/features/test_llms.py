@@ -466,6 +466,7 @@ def test_a_compaction_that_would_make_a_conversation_larger_is_not_made():
         ({"model": None}, "model is of another type", "docs/gateway.md"),
         ({"format": "xml"}, "format is not a known one", "chat, responses or anthropic"),
         ({"messages": [1]}, "messages is of another type", "docs/gateway.md"),
+        ({"messages": [*told(2), {"role": "alien", "content": "Hm."}]}, "messages[2]: role:", "use system"),
     ],
 )
 async def test_a_wrong_field_of_a_posted_list_is_refused_by_its_name(gate, fields, message, hint):

@@ -123,6 +123,8 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
 def _check_types(settings: ConversationSettings) -> None:
     """Refuse values that would fail, or would be ignored, only when they are used."""
     check_unicode(settings.model, "model", hint="name a model, such as gpt-4o-mini, or leave it out")
+    if isinstance(settings.system, str):
+        check_unicode(settings.system, "system")
     if isinstance(settings.tools, str | bytes) or not isinstance(settings.tools, Collection):
         raise ConfigError("tools must be a list of tool definitions", hint="leave it out for no tools")
     if settings.policy is not None:

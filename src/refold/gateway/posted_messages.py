@@ -25,7 +25,8 @@ from refold.engine.actions import Outcome
 from refold.engine.conversation import Conversation, take_prompt
 from refold.engine.state import State
 from refold.engine.summary_authors import SummaryAuthor
-from refold.model.errors import ConfigError, InvalidWindow
+from refold.model.errors import ConfigError, InvalidWindow, WireError
+from refold.model.message import Message
 from refold.text_work import run_text_work
 from refold.wire.sdk import RequestFields, read_message, text_in
 
@@ -137,8 +138,14 @@ async def _load(talk: Conversation, posted: Sequence[dict[str, Any]]) -> State:
     """Add the messages without a compaction on the way, and return the state."""
 
     def load(state: State) -> Outcome:
-        dialect = state.frame.fixed.dialect
-        state, added = take_prompt(state, [read_message(value, dialect) for value in posted])
+        dialect, messages = state.frame.fixed.dialect, list[Message]()
+        for at, value in enumerate(posted):
+            try:
+                messages.append(read_message(value, dialect))
+            except WireError as error:
+                place = f"{dialect.messages_key}[{at}]"
+                raise WireError(error.message, place=place, hint=error.hint) from None
+        state, added = take_prompt(state, messages)
         return actions.load(state, added)
 
     return (await talk.apply(load, text_size=text_in(posted))).state
