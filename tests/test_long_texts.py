@@ -92,12 +92,12 @@ async def test_the_receipt_and_the_events_say_so():
     assert "(2 long texts by plain digest)" in notice(told["compaction_end"])
 
 
-async def test_a_text_that_an_earlier_digest_tells_is_given_in_the_words_of_that_digest():
-    """The second text does not fit beside the first, for which a digest stands from then on."""
+async def test_a_text_for_which_a_digest_stood_first_is_read_by_the_model_all_the_same():
+    """The second text does not fit beside the first, so a digest bridges it until the model has written."""
     talk, author, _ = await compacted(talk_of(LOG, LOG.upper(), "short"))
 
-    assert [one.summary.kind for one in talk.receipts if one.summary] == ["extractive", "model"]
-    assert "#m2 read_log: 2026-11-15 worker handled a request" in author.previous[0]
+    assert [one.summary.kind for one in talk.receipts if one.summary] == ["extractive", "model", "model"]
+    assert "[… the rest is in #m2]" in msgspec.json.encode(author.asked[0]).decode()
     assert "[… the rest is in #m6]" in author.read
     assert talk.receipts[-1].summary.digested == 1
 

@@ -118,6 +118,7 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
         "keys": await store.keys(owner),
         "setting": await store.setting(owner, "preset"),
         "idle": (await store.idle(owner, 1e12)).idle,
+        "call_totals": await store.call_totals(owner),
     }
 
 

@@ -124,7 +124,7 @@ async def test_before_a_change_what_was_shortened_was_short_though_that_was_take
     with suppress(InvalidWindow):
         await talk.compact()
     branch = talk.branch
-    assert [one.kind for one in await store.compactions("local", branch)] == ["arrival", "folded"]
+    assert [one.kind for one in await store.compactions("local", branch)] == ["arrival", "summarise"]
     assert await talk.undo()
     assert await talk.undo()
 

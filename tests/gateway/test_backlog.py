@@ -230,7 +230,7 @@ async def test_a_chain_of_responses_that_a_lock_meets_stays_one_branch(tmp_path,
         await respond(stored_turns + 3)
 
         assert state == (503, {"status": "not kept", "waiting": 3})
-        assert [action for action, _ in told] == ["none"] * stored_turns + ["not-kept"] * 3 + ["none"]
+        assert [action for action, _ in told] == ["passed"] * stored_turns + ["not-kept"] * 3 + ["passed"]
         if stored_turns:  # a branch that cannot be made yet has no headers of its own
             assert all(waiting for _, waiting in told[stored_turns + 1 : -1])
         (listed,) = await gate.store.conversations(OWNER)

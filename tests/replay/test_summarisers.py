@@ -177,7 +177,7 @@ def test_where_the_model_fails_the_digest_serves_and_it_is_counted(own, server, 
 
     assert modelled.summaries.failed == spent.failed == modelled.summaries.asked - spent.written
     assert spent.written in (1, 2)
-    assert spent.failures["UpstreamError"] == 1
+    assert spent.failures["the summariser answered 400, invalid_request_error"] == 1
     assert spent.failures["refusal"] == spent.failed - 1 > 0
     assert (
         spent.calls == 2 + 2 * spent.failures["refusal"]
@@ -188,7 +188,7 @@ def test_where_the_model_fails_the_digest_serves_and_it_is_counted(own, server, 
     reasons = [change.reason for score in cells[1].scores for one in score.sent for change in one.changes]
     assert any(reason.endswith("; by the model") for reason in reasons)
     assert any(reason.endswith("; the model failed, a digest serves") for reason in reasons)
-    assert f"{spent.failed} failed (UpstreamError 1, refusal" in render(table)
+    assert f"{spent.failed} failed (refusal {spent.failed - 1}, the summariser answered 400" in render(table)
 
 
 def test_several_at_once_find_the_same(own, server, tmp_path):
