@@ -468,7 +468,7 @@ def test_the_context_of_a_stored_conversation_says_when_it_is_summarised_and_com
     assert "compress at 8,000 tokens\n  window 10,000 − output 2,000 − reserve 0 = 8,000\n" in shown
 
 
-@pytest.mark.feature("P6")
+@pytest.mark.feature("P6", "L1")
 @pytest.mark.parametrize("preset", ["refold", "lis", "picoclaw"])
 def test_the_context_of_a_file_is_measured_against_the_preset(preset, tmp_path, monkeypatch, capsys):
     example = Path("examples/coding-agent.json").absolute()
