@@ -11,6 +11,7 @@ from refold.cli.output import percent
 from refold.cli.transcript import Sizing
 from refold.model.budget import Budget
 from refold.model.tokens import Measurement, TokenCount
+from refold.sync import Engine
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CHAT = {
@@ -233,3 +234,11 @@ def test_an_estimate_is_called_one(refold):
     body = json.dumps({**CHAT, "model": "claude-sonnet-4-5"}).encode()
 
     assert json.loads(refold("context", "-", "--json", stdin=body).out)["content"]["source"] == "estimated"
+
+
+def test_a_stored_conversation_is_measured_in_the_window_that_it_was_used_with(refold, store):
+    with Engine(str(store), model="some-model", window=8_192) as engine:
+        engine.conversation("trial").add("Hello.")
+
+    assert "8,192" in refold("context", "trial").out
+    assert "16,000" in refold("context", "trial", "--window", "16000").out

@@ -93,6 +93,7 @@ def _context_of_conversation(
     from refold.cli import store_access
     from refold.cli.options import SummariserOptions
     from refold.cli.settings import policy_here
+    from refold.engine.journal import read_fill_level
 
     policy = policy_here(preset)
 
@@ -102,7 +103,11 @@ def _context_of_conversation(
         except NotFound as error:
             shown = output.plain(name)
             raise NotFound(f"there is no file and no conversation {shown!r}", hint=error.hint) from None
-        opened = store_access.opened(engine, head, sizes, SummariserOptions(), policy=policy)
+        noted = read_fill_level(head.notes)
+        is_same = noted.window_source == "override" and sizes.model in ("", head.model)
+        # Without another size, the window that the last program was given, for example the gateway.
+        used = structs.replace(sizes, window=sizes.window or (noted.window if is_same else None))
+        opened = store_access.opened(engine, head, used, SummariserOptions(), policy=policy)
         async with opened as conversation:
             await conversation.load()
             report = of_conversation(name, conversation, sizes)
