@@ -137,6 +137,6 @@ def shown_before(earlier: Folded, known: Folded) -> Folded:
     """All that is known now, shown as it was at an earlier time; what came since is not shown yet. A stored conversation reads this
     from its store instead.
     """
-    fields = ("branch", "facts", "ledger", "replies", "task", "asked", "held", "past", "numbered")
+    fields = ("branch", "facts", "noted", "replies", "task", "asked", "held", "past", "numbered")
     now = {name: getattr(known, name) for name in fields}
     return structs.replace(earlier, declined=known.size, **now)

@@ -283,7 +283,7 @@ def test_where_somebody_was_is_known_for_as_long_as_it_is_kept():
     channel = Channel("here", kept=3)
     assert told(channel, "") == []
     for number in range(5):
-        channel.put("pruned", b"%d" % number)
+        channel.put("pruned", (b"%d" % number).__bytes__)
 
     assert told(channel, "") == []
     assert told(channel, "here-4") == [b"id: here-5"]
@@ -295,7 +295,7 @@ def test_where_somebody_was_is_known_for_as_long_as_it_is_kept():
 def test_who_was_at_another_process_has_missed_nobody_knows_how_much(last_id):
     channel = Channel("here", kept=3)
     for number in range(5):
-        channel.put("pruned", b"%d" % number)
+        channel.put("pruned", (b"%d" % number).__bytes__)
 
     assert told(channel, last_id) == [b"event: lost", b"id: here-3", b"id: here-4", b"id: here-5"]
     assert b'"count":null' in channel.since(channel.place(last_id)).lines[0]

@@ -16,7 +16,7 @@ from operator import is_
 from msgspec import Struct, field, structs
 
 from refold.core.assemble import NO_LEAD, Lead, is_led_in, needs_bridge
-from refold.core.digest.facts import Facts, index_message
+from refold.core.digest.facts import PORTION, SHORT, Facts, index_message
 from refold.core.digest.ledger import EMPTY, Ledger, entries, merge
 from refold.core.digest.shorten import MAX_LEDGER, with_ends
 from refold.core.digest.typed_text import is_typed, request_text, said_by_user
@@ -110,6 +110,15 @@ class UserRequest(Struct, frozen=True):
     """False if a program wrote all of the text."""
 
 
+class Noted(Struct, frozen=True):
+    """The ledger of the originals below a number."""
+
+    ledger: Ledger = EMPTY
+    until: int = 0
+    is_answered: bool = False
+    """Whether a reply is among them: later messages of the user are not the task."""
+
+
 class Folded(Struct, frozen=True, dict=True):
     """The state that planning works on: `branch` holds the originals, `shown` the messages that would be sent for them."""
 
@@ -134,7 +143,8 @@ class Folded(Struct, frozen=True, dict=True):
     pinned: frozenset[int] = frozenset()
     facts: Facts = field(default_factory=Facts)
     """Index of every original, updated as it arrives."""
-    ledger: Ledger = EMPTY
+    noted: Noted = Noted()
+    """The ledger as far as originals were read; `ledger` is that of all."""
     tools: ToolKinds = COMMON_TOOLS
     """The tools that read and change files, for the ledger."""
     replies: int = 0
@@ -164,25 +174,47 @@ class Folded(Struct, frozen=True, dict=True):
     def take(self, message: Message, *, later: bool = False) -> Folded:
         """Append an original: index it, but do not show it yet. `later` postpones indexing, for a large batch of messages."""
         number, said = self.size, said_by_user(message)
+        is_long = number - self.noted.until >= SHORT and not later
         return structs.replace(
             self,
             branch=self.branch.append(message),
             facts=index_message(self.facts, message, number, later=later),
-            ledger=merge(self.ledger, self._entries(message)),
+            noted=self._noted_until(self.noted.until + PORTION) if is_long else self.noted,
             replies=self.replies + (message.role == "assistant"),
             task=self._task_with(number, said) if said else self.task,
         )
 
-    def _entries(self, message: Message) -> Ledger:
-        """The entries that one more message adds to the ledger."""
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger of all originals, which are read only when it is needed: most conversations are never
+        compacted. In a long one, `take` reads a few ahead, so that a compaction need not read all of them.
+        """
+        return self._noted_until(self.size).ledger
+
+    def with_ledger(self, ledger: Ledger) -> Folded:
+        """The same state with another ledger for all its originals."""
+        return structs.replace(self, noted=Noted(ledger, self.size, is_answered=self.replies > 0))
+
+    def _noted_until(self, last: int) -> Noted:
+        """The ledger of the originals below number `last`."""
+        ledger, is_answered = self.noted.ledger, self.noted.is_answered
+        for number in range(max(self.noted.until, self.origin), last):
+            if number not in self.held:
+                ledger = merge(ledger, self._entries(number - self.origin, is_task=not is_answered))
+            is_answered = is_answered or self.original(number).message.role == "assistant"
+        return Noted(ledger, last, is_answered)
+
+    def _entries(self, place: int, *, is_task: bool) -> Ledger:
+        """The entries that one message adds to the ledger. `place` is its place in `branch`."""
+        message = self.branch[place].message
         calls, wanted = dict[str, ToolCall](), {result.call_id for result in message.results}
-        for at in range(len(self.branch) - 1, max(-1, len(self.branch) - 1 - MAX_BATCH), -1):
+        for at in range(place - 1, max(-1, place - 1 - MAX_BATCH), -1):
             if not wanted:
                 break
             found = {call.id: call for call in self.branch[at].message.calls if call.id in wanted}
             calls |= found
             wanted -= found.keys()
-        return entries(with_ends(message, MAX_LEDGER), self.tools, is_task=not self.replies, calls=calls)
+        return entries(with_ends(message, MAX_LEDGER), self.tools, is_task=is_task, calls=calls)
 
     def _task_with(self, number: int, message: Message) -> tuple[UserRequest, ...]:
         """The task with one more user message.
@@ -405,7 +437,9 @@ class Folded(Struct, frozen=True, dict=True):
         return opening_span(self.shown.messages(0, 2)) if self.lead.messages else 0
 
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
-        """The same messages after other summaries. The last summary is new and gets its number here."""
+        """The same messages after other summaries. The last summary is new and gets its number here. All
+        originals are noted: the summary was written with their ledger.
+        """
         number = self.numbered + len(self.past)
         new = tuple(structs.replace(summary, number=number) for summary in summaries[-1:])
         led = structs.replace(
@@ -414,6 +448,7 @@ class Folded(Struct, frozen=True, dict=True):
             past=(*self.past, *new),
             lead=lead,
             settled=self.size,
+            noted=Noted(self.ledger, self.size, is_answered=self.replies > 0),
         )
         items, covered = self.items.items, summaries[-1].last if summaries else 0
         return led if _with_compaction_first(items, covered) is items else led.show(items)

@@ -455,7 +455,7 @@ class _Draft:
         if not summary.text.strip():
             summary = None  # an empty text cannot replace messages
         if summary is not None:
-            files = self.state.folded.ledger
+            files = planned.next.ledger
             why = "" if summary.kind == "model" else self._why_digest(planned.now.moment)
             summary = structs.replace(summary, read=files.read, modified=files.modified, why=why)
         done = resolve(planned, summary) if summary else give_up(planned)

@@ -354,7 +354,6 @@ def read_snapshot(
         pruned=state.pruned,
         pinned=pinned,
         facts=_read_facts(state, known),
-        ledger=state.ledger,
         replies=state.replies,
         origin=state.origin,
         told=state.told,
@@ -362,7 +361,7 @@ def read_snapshot(
         asked=UserRequest(state.asked[0], decode(state.asked[1])) if state.asked else None,
         held=frozenset(one.number for one in known if one.is_secret),
     )
-    return append_originals(folded, held[len(known) :])
+    return append_originals(folded.with_ledger(state.ledger), held[len(known) :])
 
 
 def _read_task(state: _Snapshot, decode: Decode) -> Iterator[UserRequest]:

@@ -181,7 +181,7 @@ def _first_change(
 def _cleared(folded: Folded) -> Folded:
     """Return the branch without shown messages and facts, at the same position."""
     empty = empty_view(folded.shown)
-    return structs.replace(
+    cleared = structs.replace(
         folded,
         branch=empty,
         shown=empty,
@@ -194,26 +194,24 @@ def _cleared(folded: Folded) -> Folded:
         settled=-1,
         declined=-1,
         facts=Facts(),
-        ledger=EMPTY,
         origin=folded.size,
         told=folded.whole,
         task=(),
         asked=None,
         held=frozenset(),
     )
+    return cleared.with_ledger(EMPTY)
 
 
 def _carried_over(earlier: Folded, now: Folded) -> Folded:
     """Return the branch with the messages that an earlier session showed, at the present position."""
-    cleared = _cleared(now)
     return structs.replace(
-        cleared,
+        _cleared(now).with_ledger(earlier.ledger),
         shown=earlier.shown,
         edited=tuple(earlier.number(index) for index in range(len(earlier.shown))),
         summaries=earlier.summaries,
         lead=earlier.lead,
         facts=earlier.facts,
-        ledger=earlier.ledger,
         task=earlier.task,
         asked=earlier.question_before(earlier.size),
     )
@@ -222,7 +220,7 @@ def _carried_over(earlier: Folded, now: Folded) -> Folded:
 def _with_summary(state: State, summary: Summary, earlier: Folded) -> Folded:
     """Return the branch with nothing but the summary of an earlier session, at the present position."""
     frame = state.frame
-    cleared = structs.replace(_cleared(state.folded), ledger=earlier.ledger, task=earlier.task)
+    cleared = structs.replace(_cleared(state.folded).with_ledger(earlier.ledger), task=earlier.task)
     view, older = cleared.shown, tokens_of(frame.policy.ancestors, frame.budget)
     room = request_room(frame, SUMMARY_TOKENS)
     lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field, structs
@@ -428,7 +429,7 @@ class FillLevel(Struct, frozen=True):
 # The state
 
 
-class State(Struct, frozen=True, kw_only=True):
+class State(Struct, frozen=True, kw_only=True, dict=True):
     """One branch of a conversation, as planning sees it."""
 
     frame: Frame
@@ -539,7 +540,7 @@ class State(Struct, frozen=True, kw_only=True):
     def reported(self) -> int | None:
         """The size of the last call by the provider's report; None if it is not about the messages shown now."""
         last = self.meter.anchor
-        return last.prompt if last is not None and holds(last, self.folded.shown) else None
+        return last.prompt if last is not None and self.is_reported else None
 
     @property
     def output(self) -> int:
@@ -561,17 +562,21 @@ class State(Struct, frozen=True, kw_only=True):
     @property
     def limit(self) -> int:
         """The largest request allowed by the budget and by the limit that the provider stated."""
-        allowed = input_limit(self.frame.budget, lowered_output(self.frame, self._next_call))
+        allowed = input_limit(self.frame.budget, self._lowered_output)
         return allowed if self.limits.own is None else min(allowed, self.limits.own)
 
     @property
     def arithmetic(self) -> str:
         """The limit as a sum, for displays."""
-        text = arithmetic(self.frame.budget, lowered_output(self.frame, self._next_call))
+        text = arithmetic(self.frame.budget, self._lowered_output)
         own = self.limits.own
         return text if own is None else f"{text}, at most {own:,} by the provider's refusal"
 
-    @property
+    @cached_property
+    def _lowered_output(self) -> int:
+        return lowered_output(self.frame, self._next_call)
+
+    @cached_property
     def fill_level(self) -> FillLevel:
         """Computed from totals alone, because it is needed with every message."""
         author = author_of(self.folded, has_late=self.late is not None, is_writing=True)
@@ -602,7 +607,7 @@ class State(Struct, frozen=True, kw_only=True):
             usage
         ).saved - self.bill.saved
 
-    @property
+    @cached_property
     def is_reported(self) -> bool:
         """Whether the provider's last report is about the messages that are shown now, or the first of them."""
         last = self.meter.anchor
@@ -761,7 +766,7 @@ class State(Struct, frozen=True, kw_only=True):
         last, shown, policy = self.meter.anchor, self.folded.shown, self.frame.policy
         if policy.measure == "characters" and moment in policy.triggers:
             return estimate_window(assemble(self.frame.fixed, shown.messages(), self.folded.lead))
-        if last is None or policy.measure not in ("hybrid", "reported") or not holds(last, shown):
+        if last is None or policy.measure not in ("hybrid", "reported") or not self.is_reported:
             return None
         if policy.measure == "reported":
             return last.prompt

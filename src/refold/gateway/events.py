@@ -14,6 +14,8 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
@@ -54,13 +56,14 @@ class Channel:
     """
 
     def __init__(self, mark: str, kept: int = KEPT) -> None:
-        self._mark, self._ring = mark, deque[bytes](maxlen=kept)
+        self._mark, self._ring = mark, deque[tuple[int, str, Callable[[], bytes]]](maxlen=kept)
         self._count, self._news = 0, asyncio.Event()
         self.is_closed = False
 
-    def put(self, kind: str, data: bytes) -> None:
+    def put(self, kind: str, data: Callable[[], bytes]) -> None:
+        """Add an event. Its `data` is encoded only if somebody listens: every call has an event."""
         self._count += 1
-        self._ring.append(b"id: %s-%d\n%s" % (self._mark.encode(), self._count, message(kind, data)))
+        self._ring.append((self._count, kind, data))
         self._wake()
 
     def close(self) -> None:
@@ -83,7 +86,8 @@ class Channel:
         """
         first = self._count - len(self._ring)
         missed = None if place < 0 else max(0, first - place)
-        new = tuple(self._ring)[max(0, place - first) :]
+        mark, kept = self._mark.encode(), islice(self._ring, max(0, place - first), None)
+        new = (b"id: %s-%d\n%s" % (mark, number, message(kind, data())) for number, kind, data in kept)
         lost = () if missed == 0 else (_lost_event(missed),)
         return News((*lost, *new), self._count)
 
@@ -119,11 +123,10 @@ class Events:
         """Log an event and put it in its owner's channel; an event that `notify` switches off is put there
         without its text.
         """
-        text = notice(event, pruning=notify.pruning, compaction=notify.compaction)
-        data = {"at": self._clock(), **msgspec.to_builtins(event), "text": text}
-        self.channel(owner).put(event.kind, msgspec.json.encode(data))
-        if text:
-            _log.log(_level(event), "%s", text, extra=facts(owner=owner, **_facts(event)))
+        self.channel(owner).put(event.kind, partial(_encode, event, self._clock(), notify))
+        level = _level(event)
+        if _log.isEnabledFor(level) and (text := _text(event, notify)):
+            _log.log(level, "%s", text, extra=facts(owner=owner, **_facts(event)))
 
     def close(self) -> None:
         """End all event streams, so that the gateway can stop."""
@@ -134,6 +137,14 @@ class Events:
 def message(kind: str, data: bytes) -> bytes:
     """One message of an event stream; the data is a line of JSON."""
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
+
+
+def _encode(event: Event, at: float, notify: Notify) -> bytes:
+    return msgspec.json.encode({"at": at, **msgspec.to_builtins(event), "text": _text(event, notify)})
+
+
+def _text(event: Event, notify: Notify) -> str:
+    return notice(event, pruning=notify.pruning, compaction=notify.compaction)
 
 
 def _lost_event(count: int | None) -> bytes:
