@@ -125,8 +125,8 @@ def write_notes(notes: Notes) -> bytes:
     return msgspec.msgpack.encode(notes)
 
 
-def notes_of(state: State) -> Notes:
-    """Return the notes of a state, without those about its instructions."""
+def _lasting_notes(state: State) -> Notes:
+    """Return the lasting notes of a state, without those about its instructions."""
     folded = state.folded
     return Notes(
         folded.settled,
@@ -139,9 +139,12 @@ def notes_of(state: State) -> Notes:
         state.bill,
         tuple(sorted(state.secrecy.numbers)),
         tuple(sorted(state.secrecy.holders)),
-        standing=state.fill_level,
-        called_at=state.called_at,
     )
+
+
+def _with_level(notes: Notes, state: State) -> Notes:
+    """Return the notes with the fill level and the time of the last call."""
+    return structs.replace(notes, standing=state.fill_level, called_at=state.called_at)
 
 
 def inherited(notes: bytes, size: int) -> bytes:
@@ -557,12 +560,11 @@ class Journal:
         if done.changes:
             state = structs.replace(state, secrecy=state.secrecy.search(state.folded))
             done, secrets = structs.replace(done, state=state), state.secrecy.known
-        noted = instructions.noted(notes_of(state)) if self.keeps_content else notes_of(state)
+        notes = self._lasting_notes(state, instructions)
         changes, messages = tuple(self._changes(done)), tuple(self._messages(done, key))
-        notes = noted.lasting
         if not (messages or changes or calls or notes != self._notes):
             return None
-        fill_level = self._fill_level.after(messages)
+        noted, fill_level = _with_level(notes, state), self._fill_level.after(messages)
         is_news = notes != self._notes or bool(changes or calls) or self._is_news(noted, fill_level)
         chains = tuple(chains[: len(messages)])
         batch = Batch(
@@ -725,7 +727,7 @@ class Journal:
         if self.head.notes and self.head.model == self.model:
             return state
         state = await self._with_calibration(state) if is_first else state
-        self._notes = self.notes_of(state).lasting
+        self._notes = self._lasting_notes(state, self.instructions)
         return state
 
     async def with_learnt(self, state: State) -> State:
@@ -955,8 +957,11 @@ class Journal:
 
     def notes_of(self, state: State) -> Notes:
         """Return the notes of a state in the form that may be stored."""
-        noted = notes_of(state)
-        return self.instructions.noted(noted) if self.keeps_content else noted
+        return _with_level(self._lasting_notes(state, self.instructions), state)
+
+    def _lasting_notes(self, state: State, instructions: Instructions) -> Notes:
+        notes = _lasting_notes(state)
+        return instructions.noted(notes) if self.keeps_content else notes
 
     def id_of(self, session: str, cut: int, recipe: str) -> str:
         """Return the id of a compaction. The same work has the same id, so that stored work is found again."""

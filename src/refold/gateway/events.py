@@ -57,7 +57,9 @@ class Channel:
 
     def __init__(self, mark: str, kept: int = KEPT) -> None:
         self._mark, self._ring = mark, deque[tuple[int, str, Callable[[], bytes]]](maxlen=kept)
-        self._count, self._news = 0, asyncio.Event()
+        self._count = 0
+        self._news: asyncio.Event | None = None
+        """Set by the next event; None if nobody waits for it."""
         self.is_closed = False
 
     def put(self, kind: str, data: Callable[[], bytes]) -> None:
@@ -98,13 +100,15 @@ class Channel:
         try:
             # Not `wait_for`, which may swallow a cancellation that comes at the same moment.
             async with asyncio.timeout(seconds):
+                self._news = self._news or asyncio.Event()
                 return await self._news.wait()
         except TimeoutError:
             return False
 
     def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
 
 class Events:

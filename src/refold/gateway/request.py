@@ -137,9 +137,9 @@ class Incoming(Struct, frozen=True, dict=True):
     def is_stream(self) -> bool:
         return _read(_FLAG, self.fields.get("stream", NULL)) is True
 
-    @property
+    @cached_property
     def max_output(self) -> int | None:
-        counts = (output_in(self.fields, name) for name in OUTPUT_FIELDS)
+        counts = (output_in(self.fields, name) for name in OUTPUT_FIELDS if name in self.fields)
         return next((count for count in counts if count is not None), None)
 
     @cached_property
@@ -214,7 +214,9 @@ def name_of(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
 
 def _named_in_metadata(fields: Mapping[str, Raw]) -> str:
     """The id of a session, conversation or thread in `metadata`, if it is a UUID or a ULID."""
-    metadata = _fields(fields.get("metadata", NULL))
+    if "metadata" not in fields:
+        return ""
+    metadata = _fields(fields["metadata"])
     ids = (_text_field(metadata, key) for key in _METADATA_KEYS)
     named = next((text for text in ids if _UNIQUE.fullmatch(text)), "")
     return named or _claude_code_session(_text_field(metadata, "user_id"))
