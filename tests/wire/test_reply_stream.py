@@ -17,8 +17,8 @@ from refold.model.tokens import Usage
 from refold.testing import anthropic, chat, responses
 from refold.testing.script import NumberedReply, sign
 from refold.wire import Reply, decode_error, decode_reply
+from refold.wire.reply import StreamReader
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
-from refold.wire.stream import StreamReader
 
 ALL = [pytest.param(dialect, id=name) for name, dialect in DIALECTS.items()]
 SPELLINGS = {"chat": chat, "responses": responses, "anthropic": anthropic}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from refold.model.message import Image
-from refold.wire.media import join_url, split_url
+from refold.wire.chat import join_url, split_url
 
 
 @pytest.mark.parametrize(
