@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.names import Day, find_days, find_numbers, is_small, numbers_of
+from refold.core.summary_checks.inventions import Day, find_days, find_numbers, is_small, numbers_of
 
 
 def holds(said: str, told: str) -> bool:
