@@ -18,7 +18,7 @@ from refold.core.digest.pieces import head
 from refold.core.digest.sections import rules_section
 from refold.core.fold import Folded, UserRequest
 from refold.core.policy import Policy
-from refold.core.shown import Edit, Item, Room, Shown, handle_of
+from refold.core.shown import Edit, Item, Room, handle_of, reduce
 from refold.core.stages import AnyStage
 from refold.core.unread_cut import LEAST_BESIDE, needed
 from refold.core.user_requests import missing_lines, request_lines
@@ -33,16 +33,6 @@ NAMES = 16
 """Tokens left for the names of the messages that are removed in addition, to make room for the names themselves."""
 _CHARACTERS_PER_TOKEN = 3
 """A low estimate: text cut by it must fit."""
-
-
-def reduce(shown: Shown, stages: tuple[AnyStage, ...], room: Room) -> tuple[Shown, tuple[Edit, ...]]:
-    """Apply the stages in order; return the messages left and all edits."""
-    edits: list[Edit] = []
-    for stage in stages:
-        result = stage.apply(shown, room)
-        shown = result.shown
-        edits += result.edits
-    return shown, tuple(edits)
 
 
 def squeeze_in(

@@ -16,7 +16,7 @@ from refold.core import cut as cuts
 from refold.core.assemble import assemble, lead_of
 from refold.core.budget import exact, share_of, tokens_of
 from refold.core.cut import cut_at
-from refold.core.emergency import reduce, squeeze_in
+from refold.core.emergency import squeeze_in
 from refold.core.fold import Folded
 from refold.core.measure import measure
 from refold.core.plan_inputs import (
@@ -33,7 +33,7 @@ from refold.core.plan_inputs import (
     target_for,
 )
 from refold.core.secrets.redact import redact
-from refold.core.shown import Edit, Item, Room
+from refold.core.shown import Edit, Item, Room, reduce
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import units
 from refold.core.stages.tool_results import PRUNE_STAGE

@@ -16,7 +16,6 @@ from math import ceil
 from msgspec import Struct, structs
 
 from refold.core import extractive_summary
-from refold.core.arrival_cap import arrive
 from refold.core.assemble import broken_rules, with_last_word
 from refold.core.budget import OUTPUT_PART, output_after, tokens_of
 from refold.core.cost import rewrite_pays
@@ -49,7 +48,7 @@ from refold.core.prompt_cache import mark_window
 from refold.core.shown import Edit, handle_of
 from refold.core.system_messages import is_instruction, moved_edits
 from refold.core.triggers import fold_point, with_digests
-from refold.core.unread_cut import terms_in_sight
+from refold.core.unread_cut import arrive, terms_in_sight
 from refold.core.verify import verify_fit
 from refold.core.view import View
 from refold.engine.events import (
@@ -328,7 +327,9 @@ class _Draft:
         state = self.state
         folded = state.folded.with_tools(state.frame.policy.file_tools)
         secrecy, folded = state.secrecy.take(folded, message, is_marked=sensitive, later=later)
-        message, edits = arrive(folded, state.frame, folded.size - 1)
+        message, edits = folded.original(folded.size - 1).message, tuple[Edit, ...]()
+        if state.frame.policy.arrival:
+            message, edits = arrive(folded, state.frame, folded.size - 1)
         shown = folded.display(message)
         self.set(secrecy=secrecy)
         if edits:
