@@ -6,7 +6,7 @@ import pytest
 
 from refold.engine.sessions import digest_id
 from refold.model.errors import StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.embedder import Subjects, vector_of
 from tests.engine.test_stored_conversation import answer, engine
 from tests.engine.test_summary_jobs import Paid, filled, rows, told, until_asked

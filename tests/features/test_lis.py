@@ -16,7 +16,7 @@ import refold
 from refold.cli.main import run
 from refold.config import Layer
 from refold.engine.events import text_of
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.sync import Conversation, Engine
 from refold.testing import ScriptedUpstream, sign
 from refold.tokens import FittedCounter, counter_for

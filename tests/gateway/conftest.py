@@ -20,7 +20,7 @@ from refold.gateway.auth import Rules
 from refold.gateway.server import build
 from refold.gateway.upstreams import Target, Targets
 from refold.ports.store import Store
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.served_gateway import serving
 

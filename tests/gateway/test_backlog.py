@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from refold.model.errors import StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream, say
 from tests.gateway.conftest import served

@@ -1320,7 +1320,7 @@ def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
 
 def _in_memory(settings: ConversationSettings) -> Journal:
     """Return the journal of a conversation that ends with its program."""
-    from refold.stores.memory.store import MemoryStore
+    from refold.stores.memory import MemoryStore
 
     now = time.time()
     session = Session(id=uuid4().hex, branch="main", first=0, at=now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.contract.talks import ANNA, begin, read, say
 
 
