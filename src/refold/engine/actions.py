@@ -60,8 +60,17 @@ from refold.engine.events import (
     sized,
     summary_switched,
 )
-from refold.engine.state import Change, Receipt, Sent, State
-from refold.engine.summary_authors import NO_ROOM, NO_SUMMARISER, RECOVERY, STILL_WRITING, UNUSABLE
+from refold.engine.state import (
+    NO_ROOM,
+    NO_SUMMARISER,
+    RECOVERY,
+    STILL_WRITING,
+    UNUSABLE,
+    Change,
+    Receipt,
+    Sent,
+    State,
+)
 from refold.model.budget import Budget
 from refold.model.errors import (
     DoesNotFit,

@@ -80,9 +80,8 @@ from refold.engine.settings import (
     dollars_for,
     state_for,
 )
-from refold.engine.state import Bill, Receipt, Sent, State
+from refold.engine.state import Bill, Receipt, Sent, State, SummaryAuthor, author_of
 from refold.engine.status import Preview, Status, preview_of, status_of
-from refold.engine.summary_authors import SummaryAuthor, author_of
 from refold.engine.summary_jobs import CLOSED, REPLACED, SummaryFunction, SummaryJobs, settled, summariser_of
 from refold.model.errors import (
     ConfigError,

@@ -34,8 +34,7 @@ from refold.engine.arguments import check_summariser
 from refold.engine.events import UNFIT, EventQueue, Price, SummaryDiscarded
 from refold.engine.journal import Journal
 from refold.engine.sessions import supersede_job
-from refold.engine.state import State
-from refold.engine.summary_authors import MODEL_FAILED, OUT_OF_MONEY
+from refold.engine.state import MODEL_FAILED, OUT_OF_MONEY, State
 from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
