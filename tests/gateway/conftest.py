@@ -88,7 +88,7 @@ async def served(
 @pytest.fixture(autouse=True)
 def stores_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a store did not take is tried again without a pause that is meant for people's stores."""
-    monkeypatch.setattr("refold.gateway.backlog.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("refold.gateway.exchange.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture

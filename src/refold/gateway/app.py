@@ -25,11 +25,10 @@ from refold.engine.engine import Engine
 from refold.engine.events import Event
 from refold.gateway import errors, previous_response, upstreams
 from refold.gateway.auth import send_answer
-from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import Shape, check_path, shape_of
 from refold.gateway.events import Events
-from refold.gateway.exchange import Relay, Ticket
+from refold.gateway.exchange import Backlog, Exchange, Relay, Ticket
 from refold.gateway.log import facts
 from refold.gateway.previous_response import previous_in
 from refold.gateway.provider_state import (

@@ -273,7 +273,7 @@ async def test_a_store_that_does_not_answer_holds_the_end_of_an_answer_for_a_mom
 
 
 async def test_what_waits_is_bounded_and_what_is_given_up_is_counted(monkeypatch):
-    monkeypatch.setattr("refold.gateway.backlog.MAX_BYTES", 2_000)
+    monkeypatch.setattr("refold.gateway.exchange.MAX_WAITING_BYTES", 2_000)
     store = Failing()
     async with (
         ScriptedUpstream(otherwise="Fine.") as upstream,
