@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.config.sizes import MAX_TOKENS, Unreadable, read_share, read_size, read_tokens, shown
+from refold.config.parse import Unreadable, read_share, read_size, read_tokens, shown
+from refold.config.tree import MAX_TOKENS
 from refold.model.budget import Share, Tokens
 
 pytestmark = pytest.mark.feature("L14")
