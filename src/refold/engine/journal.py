@@ -608,7 +608,9 @@ class Journal:
             batch = structs.replace(batch, model=self.model)
         if batch.notes is not None:
             batch = structs.replace(batch, blobs=instructions.unstored)
-        whole = await self.meaning.embedded(batch, secrets) if self.keeps_content else without_content(batch)
+        whole = batch if self.keeps_content else without_content(batch)
+        if whole.changes and self.keeps_content:
+            whole = await self.meaning.embedded(batch, secrets)
         self.head = await self.store.commit(self.head, whole)
         self.instructions = instructions.as_stored() if whole.blobs else instructions
 

@@ -245,7 +245,9 @@ class Gateway:
             content_types=tuple(value for name, value in headers if name == "content-type"),
         )
         call = read_call(asked.method, asked.path)
-        named = (call.opens if call else None) or (previous_in(incoming) if incoming else None)
+        named = call.opens if call else None
+        if named is None and incoming and incoming.continues:
+            named = previous_in(incoming)
         made_at = await self._made_at(owner, named) if named and not wishes.upstream else ""
         model = model or await run_text_work(len(body), _model, body)
         home, targets = self.targets.choose_for_state(model, wanted, wishes.upstream, made_at)

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Raw, Struct, structs
 
-from refold.config import Resolved, limit_for, policy_of
+from refold.config import Resolved, limit_for, policy_of, summarisers_of
 from refold.core.assemble import assemble
 from refold.core.fold import Folded
 from refold.core.plan_inputs import output_for
@@ -371,6 +371,7 @@ class OwnerConversations:
     def use(self, resolved: Resolved) -> None:
         """Replace the settings. Requests in progress finish with the old ones."""
         self.resolved, self.policy = resolved, policy_of(resolved.settings)
+        self.summarisers = summarisers_of(resolved.settings)
 
     def terms(
         self,
