@@ -46,10 +46,10 @@ from refold.core.plan_inputs import fits, limit_for, lowered_output, output_for,
 from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import mark_window
 from refold.core.shown import Edit, handle_of
-from refold.core.system_messages import is_instruction, moved_edits
+from refold.core.system_messages import moved_edits
 from refold.core.triggers import fold_point, with_digests
 from refold.core.unread_cut import arrive, terms_in_sight
-from refold.core.verify import verify_fit
+from refold.core.verify import is_instruction, verify_fit
 from refold.core.view import View
 from refold.engine.events import (
     Event,
