@@ -27,7 +27,7 @@ from refold.core.digest.terms import contains_word, terms
 from refold.core.digest.typed_text import typed_passages
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
-from refold.core.prompts import fenced
+from refold.core.prompts import fenced, split_text
 from refold.core.search_terms import phrases
 from refold.core.secrets.redact import redact, redact_message, values_of
 from refold.core.stages.truncate import HANDLE_MARK, truncate
@@ -45,7 +45,6 @@ from refold.core.summary_checks.inventions import invented, known_of, without_in
 from refold.core.summary_checks.must_keep import with_facts
 from refold.core.tool_failures import error_lines, has_failed
 from refold.core.tool_kinds import call_key, file_accesses
-from refold.core.transcript_chunks import split_text
 from refold.engine.journal import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.errors import DoesNotFit, RefoldError

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.plan import SummaryRequest
-from refold.core.transcript_chunks import Count
+from refold.core.prompts import Count
 from refold.engine import actions
 from refold.engine.arguments import check_summariser
 from refold.engine.events import UNFIT, EventQueue, Price, SummaryDiscarded

@@ -22,13 +22,23 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from refold.core.prompts import Asked, Passage, Recipe, instruction, said_by, transcript
+from refold.core.prompts import (
+    Asked,
+    Count,
+    Passage,
+    Recipe,
+    chunks,
+    group_texts,
+    instruction,
+    said_by,
+    split_text,
+    transcript,
+)
 from refold.core.secrets.redact import redact
 from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.headings import headings_once, says_something, split_section
 from refold.core.summary_checks.must_keep import typed_by_user, with_facts
 from refold.core.tool_failures import has_failed
-from refold.core.transcript_chunks import Count, chunks, group_texts, split_text
 from refold.core.user_requests import missing_lines
 from refold.model.errors import ContextOverflow, UpstreamError
 from refold.model.summary import Summary

@@ -16,7 +16,7 @@ from msgspec import Struct
 from refold.core.digest.ledger import EMPTY, Ledger
 from refold.core.digest.line_markers import quoted_lines, visible
 from refold.core.digest.terms import contains_word
-from refold.core.prompts import defused
+from refold.core.prompts import Count, defused
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.draft_faults import (
     continues,
@@ -31,7 +31,6 @@ from refold.core.summary_checks.draft_faults import (
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import KnownNames, invented, known_of, without_inventions
 from refold.core.summary_checks.must_keep import fact_lines, with_facts
-from refold.core.transcript_chunks import Count
 
 Fault: TypeAlias = Literal[
     "empty",

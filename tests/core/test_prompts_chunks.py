@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.prompts import Passage, transcript
-from refold.core.transcript_chunks import chunks, split_text, units
+from refold.core.prompts import Passage, chunks, split_text, transcript, units
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant
 from tests.engine.conversations import agent_turn
 
