@@ -68,8 +68,7 @@ from refold.engine.history import (
 from refold.engine.journal import Journal
 from refold.engine.provider_compactions import Compactions, Maker, compactions_since
 from refold.engine.recall import is_handle
-from refold.engine.session_summaries import SessionSummaries
-from refold.engine.sessions import OpenedSession
+from refold.engine.sessions import OpenedSession, SessionSummaries
 from refold.engine.settings import (
     SUMMARISER_TIMEOUT_S,
     USUAL_OUTPUT,

@@ -33,7 +33,6 @@ from refold.engine import actions
 from refold.engine.arguments import check_summariser
 from refold.engine.events import UNFIT, EventQueue, Price, SummaryDiscarded
 from refold.engine.journal import Journal
-from refold.engine.sessions import supersede_job
 from refold.engine.state import MODEL_FAILED, OUT_OF_MONEY, State
 from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
@@ -42,8 +41,8 @@ from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.models import Summariser, SummaryTask
-from refold.ports.records import Batch, Call, Compaction, CompactionState, Session, StoredSummary
-from refold.ports.store import Store
+from refold.ports.records import Batch, Call, Compaction, CompactionState, Embedding, Session, StoredSummary
+from refold.ports.store import SessionRows, Store
 from refold.summarisers import checked
 from refold.text_work import run_text_work
 from refold.wire.sdk import plain_message
@@ -1037,3 +1036,42 @@ def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task
+
+
+# Jobs for a session that has ended
+
+
+def digest_id(session: Session) -> str:
+    """Return the id of the digest that a session is closed with."""
+    return f"closing-{session.id}"
+
+
+def has_own_summary(session: Session) -> bool:
+    """Whether the session has a summary other than the digest it was closed with."""
+    return session.summary not in {"", digest_id(session)}
+
+
+async def attach(
+    store: SessionRows,
+    owner: str,
+    session: Session,
+    written: StoredSummary,
+    embedding: Embedding | None = None,
+) -> bool:
+    """Replace the digest of a closed session by a summary; False if the session has another summary."""
+    if not written.summary.text or has_own_summary(session):
+        return False
+    return await store.attach_summary(owner, session.id, written, embedding, replaces=session.summary)
+
+
+async def supersede_job(store: Store, owner: str, one: Compaction, why: str) -> bool:
+    """End a job for a session that has ended. If its summary was written and covers all of the session, it
+    replaces the digest.
+
+    A session without even a digest has no vector either. It gets both when it is resumed.
+    """
+    session = await store.session(owner, one.base) if one.state == "summarised" else None
+    if session is not None and (session.last, session.summary) == (one.cut, digest_id(session)):
+        for written in await store.written(owner, [one.id]):
+            await attach(store, owner, session, written)
+    return await store.give_up(owner, one.id, one.holder, "superseded", why)

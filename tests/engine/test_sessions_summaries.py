@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from refold.engine.sessions import digest_id
+from refold.engine.summary_jobs import digest_id
 from refold.model.errors import StoreError
 from refold.stores.memory import MemoryStore
 from tests.embedder import Subjects, vector_of
