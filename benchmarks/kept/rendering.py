@@ -96,8 +96,8 @@ def _value(arguments: object) -> object:
 def read_gguf(path: Path) -> tuple[ChatFormat, Encode]:
     """The chat format and the tokenizer of the weights.
 
-    The tokenizer is built here because the converter of `transformers` (5.22) leaves out the tokens
-    `<tool_call>` and `</tool_call>`.
+    The tokenizer is built from the vocabulary in the file, so that contexts can be written without torch and
+    `transformers`; the ids of the tokens that stand for themselves are checked.
     """
     from gguf import GGUFReader
 
