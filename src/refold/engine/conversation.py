@@ -350,7 +350,8 @@ class Conversation:
             done, draft = await run_text_act(size, act)
             session = self._journal.session
             if draft is not None:
-                done = structs.replace(done, state=draft.state)
+                if draft.state is not done.state:
+                    done = structs.replace(done, state=draft.state)
                 place, self._is_stale = self._journal.head.place, True
                 try:
                     commit = self._journal.commit_draft(draft)

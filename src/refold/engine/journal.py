@@ -591,7 +591,7 @@ class Journal:
         changes: tuple[records.InstalledCompaction, ...] = ()
         for one in draft.batch.changes:
             changes = (*changes, await self.renamed(one, *changes) if one.written else one)
-        batch = structs.replace(draft.batch, changes=changes)
+        batch = structs.replace(draft.batch, changes=changes) if changes else draft.batch
         await self.commit(batch, draft.secrets, draft.instructions)
         self._notes, self._fill_level = draft.notes, draft.fill_level
         opened = [change.opens for change in changes if change.opens]
@@ -606,7 +606,7 @@ class Journal:
         instructions = instructions or self.instructions
         if batch.notes is not None and self.model != self.head.model:
             batch = structs.replace(batch, model=self.model)
-        if batch.notes is not None:
+        if batch.notes is not None and instructions.unstored:
             batch = structs.replace(batch, blobs=instructions.unstored)
         whole = batch if self.keeps_content else without_content(batch)
         if whole.changes and self.keeps_content:

@@ -410,6 +410,8 @@ class Limits(Struct, frozen=True):
         """Return the limits after a reply: the next call has all its attempts again, and the limit that was
         tried is proven.
         """
+        if not self.attempts:
+            return self  # nothing was refused, so nothing was tried
         is_proven = self.tried is not None and self.proven is not None
         is_own = is_proven and self.is_stated and not self.is_counted
         is_models = self.stated_window is not None and self.is_counted
@@ -795,6 +797,8 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         """Return the state with other limits, and with the budget that they leave. A budget without room for
         messages is no error here: the next plan says what does not fit.
         """
+        if limits is self.limits:
+            return self
         state, budget = structs.replace(self, limits=limits), limits.budget(self.given)
         if budget == self.limits.budget(self.given):
             return state

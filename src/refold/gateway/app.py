@@ -49,7 +49,7 @@ from refold.gateway.request import (
     read_body,
     read_incoming,
 )
-from refold.gateway.request_edits import additions_of, check_fits, thinking_budget
+from refold.gateway.request_edits import additions_of, check_fits, read_by_additions, thinking_budget
 from refold.gateway.summarisers import Authors
 from refold.gateway.upstreams import Credentials, Forwarder, Targets
 from refold.gateway.window_reports import WindowReports
@@ -343,7 +343,7 @@ class Gateway:
             if known is None:
                 return
             incoming, seen = known, None
-        added = await run_text_work(len(incoming.body), additions_of, incoming, settings)
+        added = await run_text_work(read_by_additions(incoming, settings), additions_of, incoming, settings)
         override = incoming.wishes.window or host.resolved.settings.compaction.window or target.window
         reported = None
         if override is None:  # an override comes first, so the upstream need not be asked

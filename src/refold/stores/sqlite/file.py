@@ -96,6 +96,10 @@ READER_PATIENCE_MS = 5_000
 """Readers wait for a lock only while a file is recovered after a crash."""
 MOST_IN_MEMORY = 64_000_000
 """The largest file, in bytes, that is rewritten by way of a copy in memory; larger ones use a temporary file."""
+STATEMENTS = 500
+"""Prepared statements that the writer keeps. apsw puts a statement into the next place after each use, so with
+its default of 100 places a statement that was not among the last hundred uses is prepared again: nearly one
+with every request of a growing conversation."""
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -141,7 +145,9 @@ def open_writer(path: Path, wait: Callable[[int], bool]) -> apsw.Connection:
     program.
     """
     try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = apsw.Connection(
+            str(path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENTS
+        )
         connection.set_busy_handler(wait)
         _check_owner(connection, path)
         _settle(connection, path)
