@@ -15,7 +15,7 @@ Everything runs in a network namespace with nothing but loopback; where none can
 has a home folder, a gateway (`refold serve`) and a scripted provider of its own, which checks every request as real ones
 do. Early in each session a code word, a rule and a number are told; then texts fill the window several times.
 
-`calls` and `folds` are of the gateway, `refused` are the requests that the provider or the gateway refused, and for each of the
+`calls` are those of the client, `folds` those that were folded smaller than the one before, `refused` are the requests that the provider or the gateway refused, and for each of the
 three facts the table says where it is in the end: in the last request (`window`), only in `refold recall` (`recall`), or nowhere
 (`lost`).
 """
