@@ -10,12 +10,12 @@ SERVED_WITH := cli,server,sqlite,tokens
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all prove lint style types format bench clean
+.PHONY: help run demo test test-all prove smoke-clients lint style types format bench clean
 
 help: ## Show this help
 	@echo "Refold: keep LLM conversations inside the context window without losing anything."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "The first verb you use creates .venv. Another Python: make test PYTHON=python3.13"
 
@@ -34,6 +34,9 @@ test-all: style ## Lint, and run every test, the long campaigns too
 
 prove: $(READY) ## Take out one behaviour per feature; its tests must fail (ARGS="L7 C5")
 	@$(BIN)/python -m scripts.prove $(ARGS)
+
+smoke-clients: $(READY) ## Run installed clients through the gateway, without a network (ARGS="--clients DIR")
+	@$(BIN)/python -m scripts.smoke_clients $(ARGS)
 
 lint: style types ## Check style, types and layers; silent when all is well
 

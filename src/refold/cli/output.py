@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import TYPE_CHECKING, TextIO
 
-from refold.model.errors import ConfigError, RefoldError
+from refold.model.errors import ConfigError, MissingExtra, RefoldError
 from refold.model.mask import mask_text
 from refold.model.message import Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, readable_text
 
@@ -98,7 +98,8 @@ def warn(text: str) -> None:
 
 def show_error(error: RefoldError) -> None:
     """Print an error with its hint. A message may quote an argument, and that may be an address with a password in it."""
-    note(f"error: {mask_text(error.located)}" + (f"\nhint: {error.hint}" if error.hint else ""))
+    hint = error.hint_for(sys.executable) if isinstance(error, MissingExtra) else error.hint
+    note(f"error: {mask_text(error.located)}" + (f"\nhint: {hint}" if hint else ""))
 
 
 @contextmanager
