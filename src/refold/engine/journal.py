@@ -859,6 +859,13 @@ class Journal:
         held = folded.held | {one.number for one in earlier if one.is_secret}
         return structs.replace(folded, branch=branch, origin=first, told=0, held=held)
 
+    async def with_unread(self, state: State, folded: Folded) -> Folded:
+        """Return the branch with the messages behind its newest summary that no model has read."""
+        newest = folded.summaries[-1] if folded.summaries else None
+        if newest is None or newest.last < folded.origin:
+            return folded  # in a resumed session, messages of other sessions lie between
+        return await self.with_originals(state, folded, newest.read_until)
+
     def _title(self, state: State) -> str:
         """Return the title of the conversation if its first question is new. A sensitive question is not
         taken for the task, so it gives no title.

@@ -225,7 +225,9 @@ def _with_summary(state: State, summary: Summary, earlier: Folded) -> Folded:
     room = request_room(frame, SUMMARY_TOKENS)
     lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)
     summary = with_requests(summary, lines, view.counter)
-    whole = structs.replace(summary, reserve=(), scope="cumulative", last=cleared.size)
+    whole = structs.replace(
+        summary, reserve=(), scope="cumulative", last=cleared.size, told=-1, model_read=-1
+    )  # its messages have other numbers here, and are not read again
     lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed)
     return cleared.lead_by((whole,), lead)
 
@@ -272,6 +274,7 @@ class ClosedSession(Struct, frozen=True):
 
 async def closed_session(journal: Journal, state: State, session: Session) -> ClosedSession:
     shown, last = await shown_in(journal, state, session), session.last or 0
+    shown = await (await _on_branch_of(journal, session)).with_unread(state, shown)
     return ClosedSession(session, shown, request_of(state, shown, session, last))
 
 

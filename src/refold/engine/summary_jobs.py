@@ -456,21 +456,20 @@ class SummaryJobs:
             is_enough=is_enough,
         )
         result = await self.run(request, spec, session)
-        if result.has_failed:
-            self._failed, self._problem = place, question.failure or MODEL_FAILED
+        if result.has_failed or result.not_asked:
+            self._failed, self._problem = place, result.not_asked or question.failure or MODEL_FAILED
         return result.summary
 
     async def _source(self, state: State) -> SummarySource:
-        """Return the messages that a summary is made from: the whole conversation, or the part that earlier
-        summaries do not cover.
+        """Return the messages that a summary is made from: the whole conversation, or the part that no model
+        has read.
         """
-        source = SummarySource.of(state)
-        folded, first = state.folded, state.folded.origin
+        source, folded = SummarySource.of(state), state.folded
         if state.frame.policy.source == "all":
-            first = 0
-        elif folded.summaries and folded.summaries[-1].last == folded.origin:
-            first = folded.summaries[-1].told_until
-        return structs.replace(source, folded=await self._journal.with_originals(state, folded, first))
+            folded = await self._journal.with_originals(state, folded, 0)
+        else:
+            folded = await self._journal.with_unread(state, folded)
+        return structs.replace(source, folded=folded)
 
     def job_spec(self, question: SummariserCall, write: Write, recipe: str) -> JobSpec:
         return JobSpec(
