@@ -19,6 +19,7 @@ from refold.cli.main import run
 from refold.sync import Conversation
 from refold.testing import Body, Refuse, ScriptedUpstream, overflow, say
 from tests.core.conversations import TextCounter
+from tests.features.folds import ALL
 from tests.features.test_llms import cli
 from tests.formats import answer, chat_call, chat_result, question, turn
 from tests.gateway.conftest import served, target_for
@@ -877,3 +878,53 @@ def test_without_a_store_an_overflow_that_cannot_be_mended_is_a_clear_error_and_
     assert spent.value.hint
     talk.add(answer("Yes."), question("And now?"))
     assert talk.context()["messages"] == [*sent["messages"], answer("Yes."), question("And now?")]
+
+
+@pytest.mark.feature("O2")
+@pytest.mark.parametrize("window", [8_000, 128_000])
+@pytest.mark.parametrize("preset", ALL)
+async def test_a_manual_compaction_keeps_the_number_that_it_is_given(preset, window):
+    """The conversation has 12 turns of about 220 tokens. A number that holds all of them asks no model."""
+    asked = []
+
+    async def writer(messages, *, previous, max_tokens):
+        asked.append(len(messages))
+        return "The user asks about crates, and all of them were found in halls."
+
+    kept = {}
+    for keep in (500, 1_500, 3_000):
+        async with AsyncConversation(
+            "gpt-4o", preset=preset, window=window, max_output=800, summariser=writer
+        ) as talk:
+            for number in range(12):
+                await talk.add(
+                    f"Where is crate {number}? " + "It was blue and heavy. " * 20,
+                    {"role": "assistant", "content": f"Crate {number} is in hall. " + "So it is. " * 20},
+                )
+            before, questions = talk.measurement.content.tokens, len(asked)
+            await talk.compact(keep=keep)
+            kept[keep] = talk.state.folded.shown.tokens.tokens
+            if keep == 3_000:
+                assert talk.measurement.content.tokens == before
+                assert len(asked) == questions
+                assert not talk.receipts
+    assert 300 <= kept[500] < 900
+    assert 1_200 <= kept[1_500] < 1_750
+
+
+@pytest.mark.feature("O2")
+@pytest.mark.parametrize("preset", ["opal", "lis"])
+def test_a_manual_compaction_of_what_is_kept_anyway_takes_out_nothing(preset):
+    """20,000 tokens in opal, 4,000 in lis, at most half of the room: 1,800 tokens of messages are within that."""
+    with Conversation("gpt-4o", preset=preset, window=8_000, max_output=800) as talk:
+        for number in range(8):
+            talk.add(f"Where is crate {number}? " + "It was blue. " * 60, answer("In the hall."))
+        before = talk.measurement.content.tokens
+        talk.compact()
+        assert talk.measurement.content.tokens == before
+        assert not talk.receipts
+        for number in range(30):
+            talk.add(f"Where is crate {number}? " + "It was blue. " * 30, answer("In the hall."))
+        talk.compact()
+        assert talk.receipts
+        assert 2_500 <= talk.state.folded.shown.tokens.tokens <= 3_700  # a turn may begin just before it
