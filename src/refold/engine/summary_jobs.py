@@ -66,6 +66,7 @@ BEATS = 3
 """Heartbeats per lease, so that one may get lost."""
 ATTEMPTS = 3
 """How many times the same job is tried: after so many failures the cause is in the job."""
+TRIED_OFTEN = f"the model was not asked: it failed {ATTEMPTS} times at the same messages"
 PAUSE_S = 60.0
 """Pause before an automatic retry: a provider that is down or out of capacity needs about so long."""
 PATIENCE_S, POLL_S = 60.0, 0.2
@@ -173,7 +174,8 @@ class SummaryJobs:
         has_failed = self._failed is not None and self._failed == place
         may_ask = self.summariser is not None and (not has_failed or self._has_skipped)
         has_model, looks_ahead = may_ask and not self.breaker.is_open, may_ask and not self.is_running
-        no_model = "" if self.summariser is None or has_model else self.breaker.reason or self._problem
+        problem = self._problem if has_failed else ""
+        no_model = "" if self.summariser is None or has_model else problem or self.breaker.reason
         model_before = (state.has_model, state.no_model, state.has_failed, state.looks_ahead)
         known = (state.prepared, state.late, *model_before)
         if known == (prepared, late, has_model, no_model, has_failed, looks_ahead):
@@ -596,6 +598,8 @@ class JobResult(Struct, frozen=True):
 
     summary: Summary | None = None
     is_asked: bool = False
+    not_asked: str = ""
+    """Why no model may be asked about these messages."""
 
     @property
     def has_failed(self) -> bool:
@@ -633,7 +637,7 @@ class LeasedJobs:
             found = await self._stored_summary(known)  # a superseded job still has its summary
             if found is not None or self._is_resting(known, spec):
                 return JobResult(found)
-        return JobResult()
+        return JobResult(not_asked=TRIED_OFTEN)
 
     async def stored_results(self) -> StoredResults:
         """Return the stored summaries that are ready for the open session, or for the digest that it began
@@ -688,7 +692,7 @@ class LeasedJobs:
         if (others := await self._result_elsewhere(work, spec)) is not None:
             return others
         if spec.may_ask is not None and not await spec.may_ask():
-            return JobResult()
+            return JobResult()  # `Breaker.reason` says why
         planned = await self.journal.store.plan(self.journal.head.owner, work)
         if planned.state not in IN_PROGRESS:
             return JobResult(await self._stored_summary(planned))
@@ -897,7 +901,7 @@ class Breaker:
         is_resting = 0 <= self._journal.clock() - self._failed_at < REST_S
         is_open = self.failures >= MAX_FAILURES and is_resting
         return (
-            f"the model failed {self.failures} times in a row, and is not asked for a while"
+            f"the model was not asked: it failed {self.failures} times in a row, and rests for a while"
             if is_open
             else ""
         )
