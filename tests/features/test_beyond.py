@@ -743,6 +743,58 @@ async def test_a_question_in_progress_is_used_or_reported_as_discarded(preset, i
         assert not lost
 
 
+@pytest.mark.feature("L2")
+@pytest.mark.parametrize("is_detached", [False, True])
+async def test_a_session_s_summary_that_a_close_stops_is_reported(is_detached):
+    """The model was asked about the closed session, or before it was closed, and had not answered yet."""
+    asked, events = asyncio.Event(), list[object]()
+
+    async def write(messages, previous=None, **_):
+        asked.set()
+        await asyncio.sleep(3_600)
+        return ""
+
+    chat = refold.Conversation("gpt-4o", window=8_000, summariser=write, on_event=events.append)
+    for number in range(60):
+        if asked.is_set() or (number == 8 and not is_detached):
+            break
+        await chat.add(f"Where is crate {number}? " + "It was blue. " * 60)
+        await chat.context()
+        await chat.add({"role": "assistant", "content": "In the hall. " * 10})
+        await asyncio.sleep(0.001)
+    await chat.start_session()
+    await asyncio.wait_for(asked.wait(), 30)
+    await chat.close()
+    lost = [one for one in events if isinstance(one, refold.SummaryDiscarded)]
+    assert [one.reason for one in lost] == ["the conversation was closed while it was written"]
+
+
+@pytest.mark.feature("N10")
+async def test_a_summary_that_an_undo_makes_useless_names_the_undo():
+    answers, events, asked = asyncio.Event(), list[object](), []
+
+    async def write(messages, previous=None, **_):
+        asked.append(len(messages))
+        if len(asked) > 1:
+            await answers.wait()
+        return "The crates are in the hall. The user looks for the blue one."
+
+    chat = refold.Conversation("gpt-4o", window=8_000, summariser=write, on_event=events.append)
+    for number in range(200):
+        await chat.add(f"Where is crate {number}? " + "It was blue. " * 60)
+        await chat.context()
+        await chat.add({"role": "assistant", "content": "In the hall. " * 10})
+        await asyncio.sleep(0.001)
+        if len(asked) > 1:
+            break
+    assert await chat.undo()
+    answers.set()
+    await chat.ready()
+    lost = [one for one in events if isinstance(one, refold.SummaryDiscarded)]
+    assert [one.reason for one in lost] == ["the compaction was undone"]
+    await chat.close()
+
+
 PLANTED = "The spare key of the pump house hangs behind the third fire bucket."
 
 

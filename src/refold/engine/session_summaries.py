@@ -19,7 +19,7 @@ from refold.engine import sessions
 from refold.engine.journal import Journal
 from refold.engine.sessions import ClosedSession, closed_session, has_own_summary, source_of, supersede_job
 from refold.engine.state import State
-from refold.engine.summary_jobs import MOVED_ON, SummariserCall, SummaryJobs, in_background
+from refold.engine.summary_jobs import CLOSED, MOVED_ON, SummariserCall, SummaryJobs, in_background
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.models import Summariser
@@ -138,7 +138,12 @@ class SessionSummaries:
 
         spec = self._jobs.job_spec(question, write, self._jobs.recipe(summariser, state, ""))
         wanted = structs.replace(spec, is_wanted=True)
-        result = await self._jobs.run(closed.request, wanted, closed.session)
+        try:
+            result = await self._jobs.run(closed.request, wanted, closed.session)
+        except asyncio.CancelledError:
+            if question.is_asked:
+                self._jobs.report_discarded(request.first, request.last, CLOSED)
+            raise
         if result.summary is not None:
             await self._attach(closed.session, result.summary)
 
