@@ -928,3 +928,56 @@ def test_a_manual_compaction_of_what_is_kept_anyway_takes_out_nothing(preset):
         talk.compact()
         assert talk.receipts
         assert 2_500 <= talk.state.folded.shown.tokens.tokens <= 3_700  # a turn may begin just before it
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.feature("O15")
+async def test_an_open_conversation_follows_a_window_that_another_one_learns_and_a_command_forgets(tmp_path):
+    clock, path = Clock(), tmp_path / "chats.db"
+    async with (
+        AsyncEngine(f"sqlite:///{path}", model="some-model", clock=clock) as engine,
+        AsyncEngine(f"sqlite:///{path}", model="some-model", clock=clock) as other,
+    ):
+        open_one, learner = await engine.conversation("a"), await other.conversation("b")
+        await open_one.add("Hello.", answer("Hello."))
+        assert (await open_one.status()).window == 128_000
+        for _ in range(30):
+            await learner.add("It was blue and heavy. " * 100, answer("Yes."))
+        await learner.add("And now?")
+        await learner.context()
+        refusal = "This model's maximum context length is 9000 tokens. However, your messages resulted in 15000 tokens."
+        await learner.recover({"error": {"code": "context_length_exceeded", "message": refusal}})
+        await learner.add(answer("Blue."))
+        assert (await learner.status()).window == 9_000
+        clock.now += 11
+        await open_one.add("And you?")
+        assert ((await open_one.status()).window, (await open_one.status()).window_source) == (
+            9_000,
+            "learned",
+        )
+        await asyncio.to_thread(cli, tmp_path, "limits", "--forget", "some-model")
+        clock.now += 11
+        await open_one.context()
+        assert (await open_one.status()).window == 128_000
+
+
+@pytest.mark.feature("O15")
+async def test_the_largest_output_of_the_last_calls_is_known_after_a_restart(tmp_path):
+    """The fold point leaves room for it, so that a restart does not move the fold point."""
+    url, points = f"sqlite:///{tmp_path / 'chats.db'}", []
+    for outputs in ((6_000, 500), (500,)):
+        for output in outputs:
+            async with AsyncEngine(url, model="some-model", window=20_000, max_output=output) as engine:
+                talk = await engine.conversation("a")
+                await talk.add("Hello.")
+                await talk.context()
+                await talk.add(answer("Hello."))
+                points.append(max(talk.state.outputs))
+    assert points == [6_000, 6_000, 6_000]
