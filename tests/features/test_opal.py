@@ -981,3 +981,40 @@ async def test_the_largest_output_of_the_last_calls_is_known_after_a_restart(tmp
                 await talk.add(answer("Hello."))
                 points.append(max(talk.state.outputs))
     assert points == [6_000, 6_000, 6_000]
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("stated", [12, 255, 900_000_000])
+async def test_a_refusal_with_a_window_that_no_model_has_teaches_none(stated, caplog, tmp_path):
+    async with AsyncEngine(f"sqlite:///{tmp_path / 'chats.db'}", model="some-model") as engine:
+        talk = await engine.conversation("a")
+        for _ in range(30):
+            await talk.add("It was blue and heavy. " * 100, answer("Yes."))
+        await talk.add("And now?")
+        before = len((await talk.context())["messages"])
+        refusal = f"This model's maximum context length is {stated} tokens. However, your messages resulted in 15000 tokens."
+        sent = await talk.recover({"error": {"code": "context_length_exceeded", "message": refusal}})
+        assert 1 < len(sent["messages"]) < before
+        await talk.add(answer("Blue."))
+        assert (await talk.status()).window == 128_000
+        assert await engine.learned_windows() == []
+    assert f"stated a window of {stated:,} tokens, which no model has; it is ignored" in caplog.text
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize(("window", "status"), [("255", 400), ("100000001", 400), ("7%", 400), ("256", 200)])
+async def test_a_window_header_out_of_range_is_refused_with_the_range(window, status):
+    async with (
+        ScriptedUpstream(otherwise=say("Fine.")) as upstream,
+        served(upstream) as gate,
+        aiohttp.ClientSession() as web,
+        web.post(
+            f"{gate.url}/v1/chat/completions",
+            json={"model": "gpt-4o", "messages": [question("Hello.")], "max_tokens": 20},
+            headers={"X-Refold-Window": window, "Authorization": "Bearer none"},
+        ) as reply,
+    ):
+        told = await reply.text()
+    assert reply.status == status, told
+    if status == 400:
+        assert "256 to 100,000,000" in told

@@ -381,6 +381,8 @@ class Conversation:
         self._state = state = done.state
         self._events.put(done.events)
         self._warn_of_unused_model(done.events)
+        if (stated := state.limits.ignored) is not None:
+            warn_once(f"a refusal stated a window of {stated:,} tokens, which no model has; it is ignored")
         if done.has_skipped:
             self._jobs.note_skipped()
         is_switched = any(isinstance(event, SummarySwitched) for event in done.events)
