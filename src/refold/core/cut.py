@@ -201,12 +201,12 @@ def _rule(policy: Policy, moment: Moment, keep: int | None) -> Cut | None:
 
 
 def _is_all_kept(rule: Cut, view: View, budget: Budget, effective: int, keep: int | None) -> bool:
-    """True if a number of tokens is to be kept, and all messages together have no more: a compaction on request
-    would take out nothing, or a single message.
+    """True if the number of tokens that a request names holds all messages, or that of a cut by message does:
+    then a single message would leave.
     """
     if keep is not None:
         return view.tokens.tokens <= keep
-    if not isinstance(rule, ByMessage | UserBoundaryAfter) or not isinstance(rule.keep, Tokens):
+    if not isinstance(rule, ByMessage) or not isinstance(rule.keep, Tokens):
         return False
     return view.tokens.tokens <= _keep(rule.keep, budget, effective, effective)
 
