@@ -215,7 +215,7 @@ def _placeholder(part: Part) -> str:
 Strategy: TypeAlias = Literal["abstractive", "extractive", "hierarchical", "selective"]
 """- abstractive: a model reads all of it at once if it fits;
 - extractive: no model, quotations of the messages;
-- hierarchical: always in parts;
+- hierarchical: in parts of a few thousand tokens, which are then merged;
 - selective: only messages with text, and failed results.
 """
 Reading: TypeAlias = Literal["transcript", "raw"]

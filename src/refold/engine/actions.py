@@ -726,7 +726,9 @@ class _Draft:
         sent, asked = size_of(shown, state.frame), state.output
         allowed = state.frame.budget.window - asked
         found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
-        found = found.without(held or 0)
+        limits, found = state.limits.ignore(found.without(held or 0))
+        if limits is not state.limits:
+            self.state = state = state.with_limits(limits)
         if not found.is_overflow:
             self.problem = NotAnOverflow("the provider's error is not about the length of the request")
             return

@@ -30,6 +30,7 @@ from refold.core.user_requests import request_lines, with_requests
 from refold.engine.journal import Journal, conversation_gone, empty_view, encoder, write_notes, write_snapshot
 from refold.engine.state import State
 from refold.engine.summary_jobs import (
+    CLOSED,
     MOVED_ON,
     SummariserCall,
     SummaryJobs,
@@ -242,7 +243,9 @@ def _with_summary(state: State, summary: Summary, earlier: Folded) -> Folded:
     room = request_room(frame, SUMMARY_TOKENS)
     lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)
     summary = with_requests(summary, lines, view.counter)
-    whole = structs.replace(summary, reserve=(), scope="cumulative", last=cleared.size)
+    whole = structs.replace(
+        summary, reserve=(), scope="cumulative", last=cleared.size, told=-1, model_read=-1
+    )  # its messages have other numbers here, and are not read again
     lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed)
     return cleared.lead_by((whole,), lead)
 
@@ -289,6 +292,7 @@ class ClosedSession(Struct, frozen=True):
 
 async def closed_session(journal: Journal, state: State, session: Session) -> ClosedSession:
     shown, last = await shown_in(journal, state, session), session.last or 0
+    shown = await (await _on_branch_of(journal, session)).with_unread(state, shown)
     return ClosedSession(session, shown, request_of(state, shown, session, last))
 
 
@@ -477,7 +481,12 @@ class SessionSummaries:
 
         spec = self._jobs.job_spec(question, write, self._jobs.recipe(summariser, state, ""))
         wanted = structs.replace(spec, is_wanted=True)
-        result = await self._jobs.run(closed.request, wanted, closed.session)
+        try:
+            result = await self._jobs.run(closed.request, wanted, closed.session)
+        except asyncio.CancelledError:
+            if question.is_asked:
+                self._jobs.report_discarded(request.first, request.last, CLOSED)
+            raise
         if result.summary is not None:
             await self._attach(closed.session, result.summary)
 

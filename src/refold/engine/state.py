@@ -305,6 +305,11 @@ class Bill(Struct, frozen=True):
         return Bill(self.spent + call_cost(usage, prices), self.without + without, everything)
 
 
+MIN_STATED, MAX_STATED = 256, 100_000_000
+"""The windows that models have, in tokens: a refusal that states another one has a wrong number, and must not
+shrink or lift the windows of all conversations with the model."""
+
+
 class Limits(Struct, frozen=True):
     """The limits that a provider's refusals have taught.
 
@@ -333,6 +338,8 @@ class Limits(Struct, frozen=True):
     """Whether `proven` comes from a number in the refusal."""
     is_counted: bool = True
     """Whether all of the refused prompt could be counted here."""
+    ignored: int | None = None
+    """A window that a refusal stated although no model has it; it is not used."""
 
     @property
     def limit(self) -> int | None:
@@ -397,6 +404,12 @@ class Limits(Struct, frozen=True):
             proven=None,
             is_counted=is_counted,
         )
+
+    def ignore(self, found: Overflow) -> tuple[Limits, Overflow]:
+        """Return the limits and the refusal without a stated window that no model has."""
+        if found.limit is None or found.limit_of != "window" or MIN_STATED <= found.limit <= MAX_STATED:
+            return self, found
+        return structs.replace(self, ignored=found.limit), structs.replace(found, limit=None)
 
     def _with_window(self, found: Overflow) -> Limits:
         is_window = found.limit is not None and found.limit_of == "window"

@@ -764,7 +764,12 @@ class OwnerConversations:
         last = await boundary(line.hashes, self._find_places, at.branch, summaries[-1].last)
         text = "\n\n".join(one.text for one in summaries)
         tokens = sum(one.tokens for one in summaries)
-        return structs.replace(summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=())
+        # The messages have other numbers here. The request has all of them, so a model can read them again.
+        read = -1 if summaries[-1].kind == "model" else 0
+        return structs.replace(
+            summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=(),
+            told=-1, model_read=read, carried="",
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=MODELS)

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from refold.config import Settings
 from refold.config.tree import EFFORTS
 from refold.core.budget import OutputRoom
-from refold.core.prompt_cache import unmarked
+from refold.core.prompt_cache import unmarked, within_limit
 from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.request import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit, WireError
@@ -43,7 +43,7 @@ def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
         window = made.bare  # the client marks its own cache prefixes: leave them to it
         if window is None or made.is_plain:
             return incoming.body
-    window = _as_sent(incoming, hosted, made, window)
+    window = within_limit(_as_sent(incoming, hosted, made, window))
     return encode_window(_request(incoming, window), window)
 
 

@@ -64,6 +64,9 @@ LEAST_ROOM = 256
 """Tokens: with less room to read, every message would be a part of its own."""
 SUMMARY_PART = 4
 """The answer takes at most the window divided by this: most of the window is for reading."""
+PART_TOKENS = 4_000
+"""The strategy `hierarchical` reads parts of at most so many tokens, however large the model's window is: each
+part gets a summary of its own, so details of long conversations get more room than in one question."""
 PART_OF_WINDOW = 8
 """The summary of a part takes at most the window divided by this, so that several can be merged at once."""
 TURN = "## This Turn So Far"
@@ -182,7 +185,7 @@ class Reader:
         self, passages: Sequence[Passage], asked: Asked, most: int, previous: str
     ) -> TaskAnswer | None:
         """The answer if one chunk holds everything; otherwise None."""
-        room = self._room(asked, self._each)
+        room = self._part_room(asked)
 
         def whole() -> TaskQuestion | None:
             found = chunks(passages, room, self.count)
@@ -218,11 +221,12 @@ class Reader:
         """A summary of each chunk."""
         found, done = list[TaskAnswer](), 0
         while done < len(passages):
-            room = self._room(asked, self._each)
+            room = self._part_room(asked)
             for chunk in await self._work(chunks, passages[done:], room, self.count):
                 try:
                     body = await self._work(transcript, chunk)
-                    found.append(await self.attempt.answer(TaskQuestion(body, asked, self._each)))
+                    most = await self._work(self._part_answer, body)
+                    found.append(await self.attempt.answer(TaskQuestion(body, asked, most)))
                 except ContextOverflow:
                     break
                 done += len(chunk)
@@ -255,6 +259,17 @@ class Reader:
     def _each(self) -> int:
         """The limit of a part's summary: the same for every part of every task."""
         return max(1, min(self.recipe.max_tokens, self.window // PART_OF_WINDOW))
+
+    def _part_answer(self, body: str) -> int:
+        """The limit of one part's summary: a small part must not get a summary of its own length."""
+        if self.recipe.strategy != "hierarchical":
+            return self._each
+        return max(1, min(self._each, self.count(body) // 2))
+
+    def _part_room(self, asked: Asked) -> int:
+        """The tokens of the messages that one part holds at most."""
+        room = self._room(asked, self._each)
+        return min(room, PART_TOKENS) if self.recipe.strategy == "hierarchical" else room
 
     def _room(self, asked: Asked, most: int) -> int:
         """The tokens that the summariser's window leaves for reading."""
