@@ -148,3 +148,13 @@ def test_a_reply_gives_new_tries_though_no_usage_is_reported():
         if number % 10 == 9:
             assert talk.recover(400, {"error": {"code": "context_length_exceeded"}})
         talk.add(assistant("well"))
+
+
+@pytest.mark.parametrize("window, reads_all", [(1_000_000, False), (16_000, True)])
+def test_an_action_reads_the_new_text_alone_while_nothing_can_be_due(window, reads_all):
+    """Otherwise every small message of a long conversation would be sent through a thread."""
+    talk = memory("refold", window=window)
+    for number in range(40):
+        talk.add(*agent_turn(number))
+    state = talk.state
+    assert (state.text_read(100) >= state.text_size) is reads_all

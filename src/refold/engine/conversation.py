@@ -350,7 +350,7 @@ class Conversation:
 
             # Much text is read in a thread. If the caller is cancelled, the thread finishes and its result is
             # dropped.
-            size = 0 if is_brief else text_size + state.text_size
+            size = 0 if is_brief else state.text_read(text_size)
             done, draft = await run_text_act(size, act)
             session = self._journal.session
             if draft is not None:

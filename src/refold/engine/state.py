@@ -589,6 +589,18 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         held = max(self.folded.branch.characters, self.folded.shown.characters)
         return held + sum(one.characters for one in self.frame.fixed.system)
 
+    def text_read(self, new: int) -> int:
+        """Characters that an action with `new` characters of new text may read.
+
+        If nothing can be due after it, these are the new text and the queued message that the index reads
+        next. Policies with triggers, and a summary that waits to be used, may read everything at any size.
+        """
+        policy, folded = self.frame.policy, self.folded
+        acts_early = policy.triggers or policy.reduce_at or policy.arrival or self.late is not None
+        if acts_early or size_of(folded, self.frame) + new > self.limit // 2:
+            return new + self.text_size
+        return new + folded.facts.queued_characters
+
     @property
     def ratio(self) -> float:
         """Provider tokens per token of ours; 1.0 if the policy does not calibrate."""

@@ -296,6 +296,12 @@ class Facts(Struct, frozen=True, eq=False):
     def position(self) -> int:
         return self.known.messages[self.size - 1].position if self.size else 0
 
+    @property
+    def queued_characters(self) -> int:
+        """Characters of the queued message that is read with the next arrival."""
+        waiting = self.shared.waiting
+        return min(waiting[0][1].characters, MAX_CHARACTERS) if waiting else 0
+
     def find(self, seq: int) -> int:
         """Return the position of message `seq` in the index, or its insertion point."""
         return self.known.find(seq, self.size)
