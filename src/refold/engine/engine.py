@@ -312,7 +312,7 @@ class Engine:
 
         Args:
             name: 1 to 200 printable characters.
-            branch: the id of a branch, see `fork`; by default the one that was begun last.
+            branch: the id of a branch, see `fork`; by default the one that was used last.
             title: the title of a conversation that is begun; by default its first question.
 
         Raises:
@@ -649,7 +649,7 @@ class Engine:
         if branch and await self._head(name) is not None:
             raise NotFound(
                 f"the conversation {name[:80]!r} has no branch {branch[:80]!r}",
-                hint="leave it out for the one that was begun last",
+                hint="leave it out for the one that was used last",
             )
         raise NotFound(
             f"there is no conversation {name[:80]!r}",

@@ -292,6 +292,13 @@ action."""
 _SENTENCE = re.compile(r"[.!?]\s++|[。！？]\s*+")
 _COLON = re.compile(r": |-> |→ ")
 _LABEL_WORDS = 3
+_TITLE_REQUEST = re.compile(
+    r"\W{0,8}+(?:task:?\s{1,4})?(?:please )?(?:generate|write|create|provide|suggest|give)\b[^.:\n]{0,80}\btitle\b[^.:\n]{0,80}"
+    r"\b(?:this|the|the following|our) (?:(?:coding|chat|user's) )?(?:conversation|session|chat|thread|history|dialogue|exchange)"
+    r"(?=\s{0,4}(?:[.:,]|$|in \d|using\b|with\b|based\b))",
+    re.IGNORECASE,
+)
+"""How chat programs ask a model for the title of a conversation: opencode, LibreChat, Open WebUI, Claude Code."""
 _MAX_COLONS = 8
 """Only this many colons of a line are examined: a pasted text may begin after any of them."""
 
@@ -324,8 +331,11 @@ def typed_passages(message: Message, *, is_task: bool = False) -> tuple[str, ...
 
 
 def is_typed(message: Message) -> bool:
-    """Return True if a message has text outside the blocks that programs are known to add."""
-    return bool(request_text(message))
+    """Return True if a message has text outside the blocks that programs are known to add, and is no request
+    for a title, which chat programs send beside the conversation itself.
+    """
+    text = request_text(message)
+    return bool(text) and not _TITLE_REQUEST.match(text)
 
 
 def request_text(message: Message, mark: str = "") -> str:

@@ -109,8 +109,7 @@ class MemoryStore:
         if branch:
             found = self._tables(owner).heads.get(branch)
             return found if found is not None and found.conversation == conversation else None
-        heads = [head for head in self._tables(owner).heads.values() if head.conversation == conversation]
-        return next((head for head in reversed(heads) if branch in {"", head.branch}), None)
+        return self._tables(owner).latest_head(conversation)
 
     async def outline(self, owner: str, conversation: str) -> Outline:
         tables = self._tables(owner)

@@ -232,10 +232,20 @@ class OwnerTables:
         self.sessions[session.id] = _fresh(head, session)
         return head
 
+    def latest_head(self, conversation: str) -> Head | None:
+        """The branch that was used last: that has the newest message, or was forked after it."""
+        heads = [head for head in self.heads.values() if head.conversation == conversation]
+        return max(reversed(heads), key=self._used_at, default=None)
+
+    def _used_at(self, head: Head) -> float:
+        newest = self.messages[head.branch][-1:]
+        return newest[0].at if newest else self.sessions[head.session].at
+
     def list_up(self, begun: ConversationRow) -> Listed:
         """A conversation with its totals, for a list."""
         heads = {head.branch: head for head in self.heads.values() if head.conversation == begun.id}
-        last = list(heads.values())[-1]
+        last = self.latest_head(begun.id)
+        assert last is not None
         calls = [call for call in self.calls.values() if call.branch in heads]
         summarised = [
             row

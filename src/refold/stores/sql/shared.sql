@@ -127,7 +127,7 @@ DELETE FROM owner WHERE owner = :owner
 DELETE FROM setting WHERE owner = :owner AND key = :key
 
 -- name: describe_conversation
--- A conversation with its latest branch and what it adds up to.
+-- A conversation with one of its branches and what it adds up to.
 SELECT
     conversation.id, branch.id, conversation.title, branch.model, branch.format,
     (SELECT CAST(sum(next_seq - base_seq) AS bigint) FROM head WHERE owner = :owner AND conversation = :id),
@@ -141,7 +141,7 @@ SELECT
     spent.input, spent.cache_read, spent.cache_write, spent.output, spent.reasoning, spent.dollars,
     conversation.at, conversation.updated_at
 FROM conversation
-JOIN branch ON branch.ordinal = (SELECT max(ordinal) FROM branch WHERE owner = :owner AND conversation = :id)
+JOIN branch ON branch.owner = :owner AND branch.id = :branch
 CROSS JOIN (
     SELECT
         CAST(coalesce(sum(input), 0) AS bigint) AS input,
@@ -236,14 +236,6 @@ SELECT id, branch, first, last, kind, parent, carries, state, summary, target, t
 FROM session
 WHERE owner = :owner AND branch = :branch AND state = 'live' AND first <= :seq AND (last IS NULL OR last > :seq)
 ORDER BY first DESC
-LIMIT 1
-
--- name: get_latest_head
--- The branch of a conversation that was begun or forked last.
-SELECT owner, conversation, id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
-FROM head
-WHERE owner = :owner AND conversation = :conversation
-ORDER BY ordinal DESC
 LIMIT 1
 
 -- name: all_learnt
