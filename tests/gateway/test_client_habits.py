@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import aiohttp
 import pytest
 
-from tests.gateway.conftest import Served
+from refold.cli.main import run
+from refold.stores.url import open_store
+from refold.testing import ScriptedUpstream, call, say
+from tests.gateway.conftest import Served, served
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 TYPED = "Port the ferry timetable to version 7."
@@ -100,3 +104,382 @@ async def test_a_user_who_asks_for_a_title_of_something_else_gets_that_as_the_ti
     await post(gate, CHAT, {"model": "m", "messages": [{"role": "user", "content": asked}]})
 
     assert [one["title"] for one in await get(gate, "/refold/conversations")] == [asked]
+
+
+def talk(*texts: str):
+    return [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+
+
+async def test_a_websocket_is_refused_so_that_codex_goes_on_by_http(gate):
+    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{gate.url}{RESPONSES}", headers=headers) as answer,
+    ):
+        told = await answer.json()
+
+    assert answer.status == 426
+    assert "WebSocket" in told["error"]["message"]
+    assert not gate.upstream.requests
+
+
+async def test_stats_over_http_are_those_of_the_command(upstream, tmp_path, capsys, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("REFOLD_STORE", url)
+    store = await open_store(url)
+    async with served(upstream, store=store, window=4_000, summariser_enabled=False) as gate:
+        history = []
+        for turn in range(12):
+            history += [{"role": "user", "content": f"Step {turn}. " + "The ferry leaves at noon. " * 80}]
+            await post(gate, CHAT, {"model": "gpt-4o", "messages": history, "max_tokens": 50})
+            history += [{"role": "assistant", "content": "Fine."}]
+        found = await get(gate, "/refold/stats")
+        latest = await get(gate, "/refold/stats?days=1")
+        wrong = await get(gate, "/refold/stats?days=soon")
+        owner = (await get(gate, "/refold/status"))["owner"]
+    await store.close()
+    capsys.readouterr()
+    assert await asyncio.to_thread(run, ["stats", "--json", "--owner", owner]) == 0
+
+    assert found == json.loads(capsys.readouterr().out)
+    assert found["unsent"] > 0
+    assert latest == {**found, "days": 1.0}
+    assert wrong["error"]["code"] == "config_error"
+
+
+async def test_a_conversation_that_is_switched_off_is_passed_on_until_it_is_on_again(gate):
+    fields = {"model": "m", "messages": talk("One?", "Fine.", "Two?")}
+    await post(gate, CHAT, {**fields, "messages": fields["messages"][:1]}, x_refold_conversation="ships")
+    _, switched = await post(gate, "/refold/conversations/ships/off", {})
+    assert switched == {"id": "ships", "off": True}
+
+    told, _ = await post(gate, CHAT, fields, x_refold_conversation="ships")
+    other, _ = await post(gate, CHAT, fields, x_refold_conversation="boats")
+    assert (told["x-refold-action"], other["x-refold-action"]) == ("off", "passed")
+    assert (await get(gate, "/refold/conversations/ships"))["messages"] == 1
+    assert (await get(gate, "/refold/conversations/ships"))["off"] is True
+
+    await post(gate, "/refold/conversations/ships/on", {})
+    told, _ = await post(gate, CHAT, fields, x_refold_conversation="ships")
+    assert told["x-refold-action"] == "passed"
+    assert (await get(gate, "/refold/conversations/ships"))["messages"] == 3
+
+
+async def test_a_header_switches_a_conversation_without_a_name_off(gate):
+    await post(gate, CHAT, {"model": "m", "messages": talk("One?", "Fine.", "Two?")})
+    longer = {"model": "m", "messages": talk("One?", "Fine.", "Two?", "Fine.", "Three?")}
+
+    actions = []
+    for wish in ("conversation-off", "on", "conversation-on", "on"):
+        told, _ = await post(gate, CHAT, longer, x_refold=wish)
+        actions.append(told["x-refold-action"])
+
+    assert actions == ["off", "off", "passed", "passed"]
+    status, _, body = await gate.post(CHAT, b"{}", x_refold="disabled")
+    assert (status, b"conversation-off" in body) == (400, True)
+
+
+async def test_the_newest_reply_is_shown_exported_and_found_once(tmp_path, capsys, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("REFOLD_STORE", url)
+    store = await open_store(url)
+    async with (
+        ScriptedUpstream(say("At noon from pier nine.")) as upstream,
+        served(upstream, store=store, window=8_000, summariser_enabled=False) as gate,
+    ):
+        asked = {"model": "gpt-4o", "messages": talk("When does the ferry leave?")}
+        await post(gate, CHAT, asked, x_refold_conversation="ferry")
+        owner = (await get(gate, "/refold/status"))["owner"]
+        await store.close()
+
+    async def told(*args: str):
+        capsys.readouterr()
+        assert await asyncio.to_thread(run, [*args, "--owner", owner]) == 0
+        return capsys.readouterr().out
+
+    assert "At noon from pier nine." in await told("show", "ferry")
+    shown = json.loads(await told("show", "ferry", "--json"))
+    assert [one["message"]["content"] for one in shown["reply"]] == ["At noon from pier nine."]
+    assert json.loads(await told("export", "ferry"))[-1]["content"] == "At noon from pier nine."
+    found = json.loads(await told("search", "pier nine", "--json"))["found"]
+    assert [(one["conversation"], one["handle"]) for one in found] == [("ferry", "#m1")]
+
+
+async def test_a_message_of_two_branches_is_found_once(gate):
+    for ending in ("Two?", "Three?"):
+        await post(
+            gate,
+            CHAT,
+            {"model": "m", "messages": talk("When does the zeppelin land?", "Fine.", ending)},
+            x_refold_conversation="air",
+        )
+    engine = (await gate.gateway.host("local")).engine
+
+    assert len(await engine.sessions("air")) == 2
+    assert len(await engine.search("zeppelin")) == 1
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a'}}
+UNUSUAL = [
+    pytest.param(
+        CHAT,
+        {"messages": [{"role": "assistant", "content": "Hello, how can I help?"}, *talk("When?")]},
+        id="a greeting first",
+    ),
+    pytest.param(
+        CHAT,
+        {"messages": [*talk("When?", ""), *talk("When?")]},
+        id="an empty reply",
+    ),
+    pytest.param(
+        CHAT,
+        {
+            "messages": [
+                *talk("Read it."),
+                {"role": "assistant", "content": None, "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "c1", "content": "It is broken JSON."},
+            ]
+        },
+        id="malformed arguments",
+    ),
+    pytest.param(
+        RESPONSES,
+        {
+            "input": [
+                {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c1", "output": "ok"},
+            ]
+        },
+        id="a call first",
+    ),
+    pytest.param(
+        RESPONSES,
+        {
+            "input": [
+                {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]},
+                {"role": "user", "content": "When?"},
+            ]
+        },
+        id="reasoning first",
+    ),
+    pytest.param(
+        RESPONSES,
+        {
+            "input": [
+                {"type": "compaction", "id": "cmp_1", "encrypted_content": "abc"},
+                {"role": "user", "content": "When?"},
+            ]
+        },
+        id="a compaction first",
+    ),
+    pytest.param(
+        RESPONSES,
+        {"input": [{"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "When?"}]},
+        id="a reference first",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "fields"), UNUSUAL)
+async def test_what_fits_and_is_not_refused_leaves_as_it_came(gate, path, fields):
+    body = json.dumps({"model": "m", **fields}).encode()
+    status, told, _ = await gate.post(path, body)
+
+    assert (status, told["x-refold-action"]) == (200, "passed")
+    assert gate.upstream.requests[-1].body == body
+
+
+async def test_what_the_provider_would_refuse_is_set_right(gate):
+    fields = {"max_tokens": 50, "messages": [{"role": "assistant", "content": "Hello."}, *talk("When?", "")]}
+    fields["messages"] += talk("When?")
+    await post(gate, MESSAGES, {"model": "m", **fields})
+
+    roles = [one.role for one in gate.upstream.requests[-1].messages]
+    assert roles == ["user", "assistant", "user", "user"]
+
+
+@pytest.mark.parametrize("at", [1, 2])
+async def test_a_server_that_refuses_more_gets_repaired_messages(at):
+    fields = UNUSUAL[at].values[1]
+    async with ScriptedUpstream(otherwise="Fine.", strict=True) as upstream, served(upstream) as gate:
+        told, _ = await post(gate, CHAT, {"model": "m", **fields})
+        again, _ = await post(
+            gate, CHAT, {"model": "m", "messages": [*fields["messages"], *talk("And?", "Fine.")[::-1]]}
+        )
+
+    assert told["x-refold-action"] == "recovered"
+    assert again["x-refold-action"] == "reduced"
+    assert len(upstream.requests) == 3
+
+
+QUESTION = "The ferry leaves at noon. " * 80
+REPLIES = {
+    CHAT: lambda fields: fields["choices"][0]["message"]["content"],
+    RESPONSES: lambda fields: fields["output"][-1]["content"][0]["text"],
+    MESSAGES: lambda fields: fields["content"][-1]["text"],
+}
+
+
+def request_of(path: str, history, **more: object):
+    key = "input" if path == RESPONSES else "messages"
+    output = "max_output_tokens" if path == RESPONSES else "max_tokens"
+    return {"model": "m", output: 50, key: history, **more}
+
+
+async def until_marked(gate: Served, path: str, ask, turns: int = 20):
+    """Ask until a reply has the marker; the history, which has the reply as the client got it, and the texts."""
+    history, texts = [], []
+    for turn in range(turns):
+        history.append({"role": "user", "content": f"Step {turn}. {QUESTION}"})
+        texts.append(await ask(history))
+        history.append({"role": "assistant", "content": texts[-1]})
+        if "[refold: " in texts[-1]:
+            break
+    return history, texts
+
+
+@pytest.mark.parametrize("path", REPLIES)
+async def test_a_marker_tells_of_a_compaction_once_and_never_comes_back_to_the_provider(upstream, path):
+    async def ask(history):
+        _, found = await post(gate, path, request_of(path, history))
+        return REPLIES[path](found)
+
+    flags = {"summariser_enabled": False, "notify_marker": True}
+    async with served(upstream, window=4_000, **flags) as gate:
+        history, texts = await until_marked(gate, path, ask)
+        history.append({"role": "user", "content": "And then?"})
+        told, found = await post(gate, path, request_of(path, history))
+        sessions = await get(gate, "/refold/conversations")
+
+    assert texts[:-1] == ["Fine."] * (len(texts) - 1)
+    assert texts[-1].startswith("Fine.\n\n[refold: older messages are summarised; sent ")
+    assert REPLIES[path](found) == "Fine."
+    assert told["x-refold-action"] == "folded"
+    assert not any(b"[refold: " in one.body for one in upstream.requests)
+    assert [one["branches"] for one in sessions] == [1]
+
+
+@pytest.mark.parametrize("path", REPLIES)
+async def test_a_stream_has_the_marker_at_its_end(upstream, path):
+    async def ask(history):
+        if path == MESSAGES:
+            stream = claude.messages.stream(model="m", max_tokens=50, messages=history)
+            async with stream as events:
+                pieces = [text async for text in events.text_stream]
+                final = (await events.get_final_message()).content[-1].text
+        elif path == RESPONSES:
+            events = [
+                event
+                async for event in await client.responses.create(
+                    model="m", max_output_tokens=50, stream=True, input=history
+                )
+            ]
+            numbers[:] = [event.sequence_number for event in events]
+            pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
+            final = events[-1].response.output_text
+        else:
+            chunks = await client.chat.completions.create(
+                model="m", max_tokens=50, stream=True, messages=history
+            )
+            pieces = [one.choices[0].delta.content or "" async for one in chunks if one.choices]
+            final = "".join(pieces)
+        assert "".join(pieces) == final
+        assert numbers == [*range(len(numbers))]
+        return final
+
+    numbers = []
+    flags = {"summariser_enabled": False, "notify_marker": True}
+    async with (
+        served(upstream, window=4_000, **flags) as gate,
+        gate.openai() as client,
+        gate.anthropic() as claude,
+    ):
+        history, texts = await until_marked(gate, path, ask)
+        history.append({"role": "user", "content": "And then?"})
+        assert await ask(history) == "Fine."
+
+    assert texts[-1].startswith("Fine.\n\n[refold: older messages are summarised; sent ")
+    assert not any(b"[refold: " in one.body for one in upstream.requests)
+
+
+async def test_a_reply_with_calls_or_in_a_given_format_has_no_marker():
+    def answer(request):
+        return say(call("read", {"path": "a"})) if b'"tools"' in request.body else say('{"ok": true}')
+
+    async def ask(history):
+        told = {"tools": TOOLS} if len(history) % 4 == 1 else {"response_format": {"type": "json_object"}}
+        headers, found = await post(gate, CHAT, request_of(CHAT, history, **told))
+        changed.append(headers.get("x-refold-changed"))
+        return found["choices"][0]["message"]["content"] or "A call."
+
+    changed = []
+    flags = {"summariser_enabled": False, "notify_marker": True}
+    async with (
+        ScriptedUpstream(otherwise=answer) as upstream,
+        served(upstream, window=4_000, **flags) as gate,
+    ):
+        _, texts = await until_marked(gate, CHAT, ask)
+
+    assert "summarise" in changed
+    assert len(texts) == 20
+    assert set(texts) == {"A call.", '{"ok": true}'}
+
+
+TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+
+
+async def fill(gate: Served, history, turns: int, model: str, **headers: str):
+    told = {}
+    for turn in range(turns):
+        history.append({"role": "user", "content": f"Step {turn}. {QUESTION}"})
+        told, _ = await post(gate, CHAT, {"model": model, "max_tokens": 50, "messages": history}, **headers)
+        history.append({"role": "assistant", "content": "Fine."})
+    return told
+
+
+async def test_a_fold_for_a_small_model_opens_again_after_three_calls_to_a_large_one():
+    history, flags = [], {"summariser_enabled": False}
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(upstream, **flags) as gate,
+    ):
+        small = await fill(gate, history, 20, "gpt-4", x_refold_conversation="a")
+        large = await fill(gate, history, 3, "gpt-4.1", x_refold_conversation="a")
+        opened = await fill(gate, history, 1, "gpt-4.1", x_refold_conversation="a")
+        body = upstream.requests[-1].body
+        again = await fill(gate, history, 1, "gpt-4.1", x_refold_conversation="a")
+        rows = await get(gate, "/refold/conversations/a/compactions")
+
+    assert (small["x-refold-action"], large["x-refold-action"]) == ("folded", "folded")
+    assert (opened["x-refold-action"], opened["x-refold-changed"]) == ("passed", "undo")
+    assert json.loads(body)["messages"] == history[:-3]
+    assert again["x-refold-action"] == "passed"
+    assert "x-refold-changed" not in again
+    assert {row["state"] for row in rows if row["kind"] == "summarise"} == {"undone"}
+
+
+async def test_a_fold_that_was_asked_for_stays():
+    history, flags = [], {"summariser_enabled": False}
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(upstream, **flags) as gate,
+    ):
+        await fill(gate, history, 20, "gpt-4.1", x_refold_conversation="a")
+        await post(gate, "/refold/conversations/a/compact", {})
+        told = await fill(gate, history, 5, "gpt-4.1", x_refold_conversation="a")
+
+    assert told["x-refold-action"] == "folded"
+
+
+async def test_a_fold_that_the_policy_would_make_again_stays():
+    history = []
+    flags = {"summariser_enabled": False, "compaction_preset": "picoclaw", "compaction_max_messages": 12}
+    flags["compaction_allow_system_summary"] = True
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(upstream, **flags) as gate,
+    ):
+        told = await fill(gate, history, 20, "gpt-4.1", x_refold_conversation="a")
+
+    assert told["x-refold-action"] == "folded"

@@ -24,6 +24,7 @@ from refold.core.pairs import repair
 from refold.core.shown import Edit, Item, Shown, handle_of
 from refold.core.system_messages import joined, legal_order
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
+from refold.core.verify import is_refused
 from refold.core.view import View, ViewEntry
 from refold.model.message import (
     Message,
@@ -493,11 +494,15 @@ SIGNATURES_REFUSED = "the provider no longer takes the thoughts that it signed"
 
 
 def violations_to_mend(folded: Folded) -> tuple[Violation, ...]:
-    """The rules that the messages shown break, except those that assembling the window solves."""
+    """The rules that the messages shown break, except those that assembling the window solves, and those that only
+    some servers of the format have.
+    """
     return tuple(
         found
         for found in folded.shown.violations()
-        if found.rule not in _SET_RIGHT and (found.rule, found.index) != (_SET_RIGHT_FIRST, folded.opening)
+        if found.rule not in _SET_RIGHT
+        and (found.rule, found.index) != (_SET_RIGHT_FIRST, folded.opening)
+        and is_refused(found, folded.shown.dialect)
     )
 
 

@@ -162,6 +162,12 @@ class BodyTooSlow(WireError):
     default_hint = "send the request again, over a faster connection"
 
 
+class WebSocketRefused(WireError):
+    """The gateway speaks HTTP, and no WebSocket."""
+
+    default_hint = "send the request by POST; clients that try a WebSocket first do so by themselves"
+
+
 class AccessError(RefoldError):
     """The gateway does not accept requests from this place."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, WireError
@@ -410,3 +411,20 @@ def read_body(body: bytes, wire_format: str) -> Message:
 
 def _damaged(what: str, stored: StoredMessage, head: Head) -> Damaged:
     return Damaged(f"message {stored.seq} {what}", conversation=head.conversation, seq=stored.seq)
+
+
+class _Reply(Struct):
+    messages: list[Raw] = []
+    is_whole: bool = False
+
+
+_REPLY = msgspec.json.Decoder(_Reply)
+
+
+def read_reply(stored: bytes) -> list[Raw] | None:
+    """The messages of a reply that was stored with its call, as JSON of its format; None if it is not complete."""
+    try:
+        found = _REPLY.decode(stored)
+    except msgspec.DecodeError:
+        return None
+    return found.messages if found.is_whole else None

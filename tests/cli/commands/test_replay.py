@@ -32,6 +32,13 @@ def test_presets_are_measured_side_by_side():
     assert [line.split()[0] for line in lines[3:5]] == ["refold", "opal"]
 
 
+def test_the_preset_of_the_settings_is_replayed_where_none_is_named(monkeypatch):
+    monkeypatch.setenv("REFOLD_COMPACTION_PRESET", "opal")
+    lines = refold("replay", "examples/coding-agent.json", "--window", "8000").stdout.splitlines()
+
+    assert [line.split()[0] for line in lines[3:]] == ["opal"]
+
+
 @pytest.mark.parametrize(
     "args, words",
     [

@@ -47,7 +47,11 @@ class ReplayOptions(OptionGroup, frozen=True):
 
     presets: Annotated[
         list[str] | None,
-        typer.Option("--preset", metavar="NAME", help="May be given several times. Default: all presets."),
+        typer.Option(
+            "--preset",
+            metavar="NAME",
+            help="May be given several times. Default: the setting compaction.preset, else all presets.",
+        ),
     ] = None
     windows: Annotated[
         list[int] | None,
@@ -172,6 +176,7 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
     import logging
     from time import perf_counter
 
+    from refold.cli.settings import preset_here
     from refold.core.presets import PRESETS
     from refold.replay import BASELINES, WINDOWS, Counting, read_recordings, run, tabulate
     from refold.replay.presets import candidates
@@ -182,7 +187,9 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
     recordings, counting, progress = read_recordings(Path(data)), Counting(options.model), ReplayProgress()
     with open_summarisers(order, on_call=progress.draw) as opened:
         progress.opened, is_asking = opened, any(opened.authors)
-        presets = candidates(tuple(options.presets or PRESETS), opened)
+        presets = candidates(
+            tuple(options.presets or filter(None, [preset_here()])) or tuple(PRESETS), opened
+        )
         cells = run(
             recordings,
             [*presets, *(BASELINES if options.baselines else ())],

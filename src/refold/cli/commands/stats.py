@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import structs
 
 from refold.cli import output
 from refold.cli.options import Json, StoreOptions, expanded
@@ -44,7 +43,7 @@ def stats(
     async def act(engine: Engine) -> int:
         found = await engine.savings(days=days)
         if as_json:
-            output.write_json({"owner": place.owner, "days": days, **_document(found)})
+            output.write_json({"owner": place.owner, "days": days, **found.document()})
         elif found.replies or found.summaries:
             output.write(f"{_totals(found)}\n{_models(found.replies)}")
             _note_prices(found)
@@ -101,15 +100,3 @@ def _calls(rows: Sequence[CallTotals]) -> int:
 
 def _dollars(amount: float) -> str:
     return f"{amount:,.2f}"
-
-
-def _document(found: Savings) -> dict[str, object]:
-    """The totals for programs; their keys are documented and stay."""
-    return {
-        "sent": found.sent,
-        "unsent": found.unsent,
-        "net_tokens": found.net_tokens,
-        "net_dollars": found.net_dollars,
-        "replies": [structs.asdict(one) for one in found.replies],
-        "summaries": [structs.asdict(one) for one in found.summaries],
-    }
