@@ -483,3 +483,35 @@ async def test_a_fold_that_the_policy_would_make_again_stays():
         told = await fill(gate, history, 20, "gpt-4.1", x_refold_conversation="a")
 
     assert told["x-refold-action"] == "folded"
+
+
+async def test_a_call_without_reported_usage_is_estimated_and_marked(upstream, tmp_path, capsys, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("REFOLD_STORE", url)
+    monkeypatch.setenv("COLUMNS", "120")
+    store = await open_store(url)
+    fields = {"model": "gpt-4o", "messages": [{"role": "user", "content": QUESTION}]}
+    async with served(upstream, store=store, window=8_000, summariser_enabled=False) as gate:
+        status, _, body = await gate.post(CHAT, json.dumps({**fields, "stream": True}).encode())
+        assert (status, b'"usage":{' in body) == (200, False)
+        found = await get(gate, "/refold/stats")
+        await post(gate, CHAT, fields)
+        both = await get(gate, "/refold/stats")
+    await store.close()
+
+    (one,), (two,) = found["replies"], both["replies"]
+    assert (one["calls"], one["estimated"], two["calls"], two["estimated"]) == (1, 1, 2, 1)
+    assert one["dollars"] > 0
+    assert abs(two["usage"]["input"] - 2 * one["usage"]["input"]) <= 0.2 * two["usage"]["input"]
+    capsys.readouterr()
+    name = (await asyncio.to_thread(listed, capsys))["conversations"][0]["id"]
+    assert await asyncio.to_thread(run, ["show", name, "--calls"]) == 0
+    told = capsys.readouterr()
+    assert "~" in told.out.splitlines()[1]
+    assert "~" not in told.out.splitlines()[2]
+    assert "estimated" in told.err
+
+
+def listed(capsys):
+    assert run(["conversations", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)

@@ -605,17 +605,27 @@ class Conversation:
         *,
         call_id: str = "",
         reply: bytes = b"",
+        is_estimated: bool = False,
         is_blind: bool = False,
     ) -> None:
-        """Apply what a call has taught, and store the call with its usage. `sent` describes its window; by
-        default the last one.
+        """Apply what a call has taught, and store the call with its usage, which `is_estimated` if the provider
+        reported none. `sent` describes its window; by default the last one.
         """
         async with self._locked():
             before = self._state if self._is_open else await self._current()
             calls: tuple[Call, ...] = ()
             if usage is not None:
                 noted = sent or self._sent or await self._sent_now(before)
-                calls = (reported_call(self._journal, before, usage, noted, call_id=call_id, reply=reply),)
+                call = reported_call(
+                    self._journal,
+                    before,
+                    usage,
+                    noted,
+                    call_id=call_id,
+                    reply=reply,
+                    is_estimated=is_estimated,
+                )
+                calls = (call,)
 
             def act(state: State) -> Outcome:
                 return structs.replace(action(state), calls=calls)

@@ -60,9 +60,16 @@ def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> Sen
 
 
 def reported_call(
-    journal: Journal, state: State, usage: Usage, sent: Sent, *, call_id: str = "", reply: bytes = b""
+    journal: Journal,
+    state: State,
+    usage: Usage,
+    sent: Sent,
+    *,
+    call_id: str = "",
+    reply: bytes = b"",
+    is_estimated: bool = False,
 ) -> Call:
-    """Return the row of a call that the provider has reported, with the data about its window."""
+    """Return the row of a call with its usage, by the provider's report or estimated, and the data about its window."""
     prices = state.frame.prices
     unsent, saved = state.savings(usage)
     return Call(
@@ -78,6 +85,7 @@ def reported_call(
         at=journal.clock(),
         unsent=unsent,
         saved=saved,
+        is_estimated=is_estimated,
     )
 
 

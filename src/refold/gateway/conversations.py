@@ -64,9 +64,10 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from refold.ports.models import Summariser
-from refold.ports.records import Head, HistoryPlace, Session
+from refold.ports.records import Head, HistoryPlace, Session, read_reply
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
+from refold.wire.message import decode_message
 from refold.wire.request import fixed_of
 
 TRIES = 5
@@ -344,9 +345,24 @@ class LiveBranch:
                 return ActionOutcome(state=state)  # this usage belongs to an earlier window
             return actions.take_answer(state, outcome.usage and outcome.usage.without(held))
 
+        is_estimated = outcome.usage is None and outcome.is_answered
+        usage = self._estimated(made, outcome) if is_estimated else outcome.usage or Usage()
         await self.conversation.record_call(
-            act, outcome.usage or Usage(), made.note, call_id=call_id, reply=outcome.reply, is_blind=True
+            act,
+            usage,
+            made.note,
+            call_id=call_id,
+            reply=outcome.reply,
+            is_estimated=is_estimated,
+            is_blind=True,
         )
+
+    def _estimated(self, made: Made, outcome: CallResult) -> Usage:
+        """The usage of a call whose provider reported none, by our count."""
+        state, dialect = self.conversation.state, DIALECTS[self.conversation.format]  # type: ignore[index]
+        items = read_reply(outcome.reply) or ()
+        said = sum(state.counter.message(decode_message(item, dialect)) for item in items)
+        return Usage(input=round(self.count_sent(made) * state.ratio), output=said)
 
 
 class TakenRequest(Struct, frozen=True):

@@ -176,6 +176,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Tokens that this call did not send, because summaries and shortened messages stood for them; by the provider's count."""
     saved: float = 0.0
     """Dollars that the call would have cost more with all of them. Negative if the provider's cache had to be written anew."""
+    is_estimated: bool = False
+    """Whether the usage is an estimate, because the provider reported none."""
     reply: bytes = b""
     """The reply, as JSON, if the client keeps the history and may send another message in its place. Write-only:
     `CallRows.reply_to` reads it."""
@@ -191,6 +193,8 @@ class CallTotals(Struct, frozen=True):
     dollars: float = 0.0
     unsent: int = 0
     saved: float = 0.0
+    estimated: int = 0
+    """Calls whose usage is an estimate."""
 
     def with_call(self, call: Call) -> CallTotals:
         return CallTotals(
@@ -201,6 +205,7 @@ class CallTotals(Struct, frozen=True):
             self.dollars + call.dollars,
             self.unsent + call.unsent,
             self.saved + call.saved,
+            self.estimated + call.is_estimated,
         )
 
 
@@ -289,6 +294,8 @@ class Listed(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """The usage of all calls together."""
     dollars: float = 0.0
+    estimated: int = 0
+    """Calls whose usage is an estimate, because the provider reported none."""
     tokens: int = 0
     limit: int = 0
     reason: str = ""

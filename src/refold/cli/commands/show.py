@@ -170,6 +170,8 @@ def _list_calls(name: str, calls: Sequence[Call], *, as_json: bool) -> int:
         head = ("call", "id", "kind", "messages", "read", "cached", "written", "$", "at", "model")
         rows = [_cells(number, one) for number, one in _numbered(calls)]
         output.write(align(head, rows, _NUMBERS, optional=("messages", "cached", "id")))
+        if any(one.is_estimated for one in calls):
+            output.note("~ estimated: the provider reported no usage")
     else:
         output.note(
             "no calls were recorded in this conversation\nhint: a program records them with `talk.record(usage)`"
@@ -187,16 +189,16 @@ def _call(number: int, one: Call) -> dict[str, object]:
 
 
 def _cells(number: int, one: Call) -> tuple[str, ...]:
-    usage = one.usage
+    usage, guess = one.usage, "~" if one.is_estimated else ""
     return (
         f"{number:,}",
         short(one.id),
         one.kind,
         f"{one.size:,}",
-        f"{usage.prompt:,}",
+        f"{guess}{usage.prompt:,}",
         f"{usage.cache_read:,}",
-        f"{usage.output:,}",
-        f"{one.dollars:.4f}",
+        f"{guess}{usage.output:,}",
+        f"{guess}{one.dollars:.4f}",
         when(one.at),
         plain(one.model),
     )

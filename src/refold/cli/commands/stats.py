@@ -35,8 +35,8 @@ def stats(
     """Show the tokens and the money that were not sent, less what summaries cost.
 
     Every call is compared with the same call with the whole history, at the prices of its model, as if that had always been in
-    the provider's cache: the true saving is larger. Calls whose usage no provider reported are not counted, and neither are
-    those of versions before this one.
+    the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated, and a note says for how many
+    calls. Calls of versions before this one are not counted.
     """
     from refold.cli import store_access
 
@@ -89,6 +89,10 @@ def _models(replies: Sequence[CallTotals]) -> str:
 def _note_prices(found: Savings) -> None:
     from refold.engine.settings import prices_of
 
+    if estimated := sum(one.estimated for one in found.replies):
+        output.note(
+            f"the usage of {estimated:,} of {_calls(found.replies):,} calls is estimated: no provider reported it"
+        )
     unknown = [one.model for one in found.replies if prices_of(one.model) is None]
     if unknown:
         output.note(f"the prices of {plain(', '.join(unknown[:5]))} are not known: they count as 0")

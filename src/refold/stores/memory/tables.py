@@ -264,6 +264,7 @@ class OwnerTables:
             branches=len(heads),
             usage=reduce(add, (call.usage for call in calls), Usage()),
             dollars=sum(call.dollars for call in calls),
+            estimated=sum(call.is_estimated for call in calls),
             at=begun.at,
             updated_at=begun.updated_at,
         )
