@@ -11,6 +11,7 @@ import pytest
 from refold.cli.main import run
 from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream, call, say
+from tests.e2e.test_gateway_sdks import prose
 from tests.gateway.conftest import Served, served
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -515,3 +516,55 @@ async def test_a_call_without_reported_usage_is_estimated_and_marked(upstream, t
 def listed(capsys):
     assert run(["conversations", "--json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+OWN_SUMMARY = "\n".join(
+    [
+        "## Goal",
+        "Port the ferry timetable to version 7.",
+        "## Instructions",
+        "- Never touch the ledger file harbour/ledger.csv.",
+        "- Every time is written in UTC, as a whole number of seconds.",
+        "## Accomplished",
+        *(
+            f"- Pier {pier}: the boats of line {pier * 3} leave at {600 + pier} and were moved."
+            for pier in range(9)
+        ),
+        "## Relevant files",
+        "- src/timetable/convert.py has the converter; tests/test_piers.py covers it.",
+    ]
+)
+CLAUDE = "This session is being continued from a previous conversation that ran out of context. The conversation is summarized below:\n"
+CODEX = (
+    "Another language model started to solve this problem and produced a summary of its thinking process. "
+    "Use this to build on the work that has already been done. Here is the summary:\n"
+)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param(talk("What did we do so far?", OWN_SUMMARY), id="opencode"),
+        pytest.param(talk(CLAUDE + OWN_SUMMARY, "I go on."), id="claude code"),
+        pytest.param([*talk("Port it."), *talk(CODEX + OWN_SUMMARY, "I go on.")], id="codex"),
+    ],
+)
+async def test_a_summary_of_the_clients_own_is_kept_whole_by_every_fold(history):
+    history = [*history]
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=8_000) as upstream,
+        served(upstream, window=8_000, summariser_enabled=False) as gate,
+    ):
+        for turn in range(40):
+            history.append({"role": "user", "content": f"Step {turn}. {prose(turn, 150)}"})
+            fields = {"model": "m", "max_tokens": 50, "messages": history}
+            told, _ = await post(gate, CHAT, fields, x_refold_conversation="a")
+            history.append({"role": "assistant", "content": f"Done: {prose(turn + 100, 150)}"})
+        rows = await get(gate, "/refold/conversations/a/compactions")
+
+    body = json.loads(upstream.requests[-1].body)
+    sent = " ".join(" ".join(one["content"].split()) for one in body["messages"])
+    assert told["x-refold-action"] == "folded"
+    assert sum(row["kind"] == "summarise" for row in rows) >= 2
+    missing = [line for line in OWN_SUMMARY.splitlines() if line.lstrip("#- ") not in sent]
+    assert missing == []
