@@ -10,12 +10,12 @@ SERVED_WITH := cli,server,sqlite,tokens
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all prove lint format bench clean
+.PHONY: help run demo test test-all prove smoke-clients lint style types format bench clean
 
 help: ## Show this help
 	@echo "Refold: keep LLM conversations inside the context window without losing anything."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "The first verb you use creates .venv. Another Python: make test PYTHON=python3.13"
 
@@ -26,20 +26,33 @@ run: $(SERVING) ## Serve the gateway, with a small model on this machine (ARGS="
 demo: $(SERVING) ## Watch a long agent session stay inside a small window
 	@$(BIN)/refold demo $(ARGS)
 
-test: lint ## Lint, then run the fast tests on all cores
-	@$(BIN)/pytest -n auto --dist worksteal -q -m "not slow"
+test: style ## Lint, and run the fast tests on all cores
+	@$(call beside-types,$(BIN)/pytest -n auto --dist worksteal -q -m "not slow")
 
-test-all: lint ## Lint, then run every test, the long campaigns too
-	@REFOLD_HYPOTHESIS=thorough $(BIN)/pytest -n auto --dist worksteal -q
+test-all: style ## Lint, and run every test, the long campaigns too
+	@$(call beside-types,REFOLD_HYPOTHESIS=thorough $(BIN)/pytest -n auto --dist worksteal -q)
 
 prove: $(READY) ## Take out one behaviour per feature; its tests must fail (ARGS="L7 C5")
 	@$(BIN)/python -m scripts.prove $(ARGS)
 
-lint: $(READY) ## Check style, types and layers; silent when all is well
+smoke-clients: $(READY) ## Run installed clients through the gateway, without a network (ARGS="--clients DIR")
+	@$(BIN)/python -m scripts.smoke_clients $(ARGS)
+
+lint: style types ## Check style, types and layers; silent when all is well
+
+style: $(READY)
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo "hint: make format"; exit 1; }
+
+types: $(READY)
 	@$(BIN)/mypy --no-error-summary
 	@out=$$($(BIN)/lint-imports 2>&1) || { echo "$$out"; exit 1; }
+
+# mypy has one core's work for a minute or two where it has not run before: the tests need not wait for it.
+define beside-types
+$(MAKE) --no-print-directory types & types=$$!; $(1); tests=$$?; \
+wait $$types || { echo "error: types or layers are wrong: see above, or run make lint"; exit 1; }; exit $$tests
+endef
 
 format: $(READY) ## Rewrite the code in the house style
 	@$(BIN)/ruff check --fix --quiet || true

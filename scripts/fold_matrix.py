@@ -35,7 +35,7 @@ from refold.gateway.app import Gateway
 from refold.gateway.auth import Rules
 from refold.gateway.server import build
 from refold.gateway.upstreams import Target, Targets
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.testing import LateSummaries, Received, ScriptedUpstream
 
 Plain = dict[str, Any]

@@ -1,5 +1,5 @@
 """Settings of the whole suite: the feature gate, the profiles of hypothesis, the folder of temporary files, the
-number of worker processes, and what is made once instead of for every test.
+number of worker processes, the certificates that are trusted, and what is made once instead of for every test.
 
 The fast profile always tries the same examples, so that a change and its test run never disagree by chance; new ones are
 looked for by the thorough one (`make test-all`).
@@ -46,6 +46,18 @@ def keep_files_in_memory() -> None:
 
 
 keep_files_in_memory()
+
+
+def trust_one_certificate() -> None:
+    """Let clients, and the programs that are started, read one certificate instead of the machine's 150.
+
+    Each client of an SDK and each start of the gateway reads all of them, which takes longer than most requests do. No
+    test leaves this machine.
+    """
+    os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("certificate.pem"))
+
+
+trust_one_certificate()
 
 
 def pytest_xdist_auto_num_workers() -> int:

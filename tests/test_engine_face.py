@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 
 
 async def test_a_summariser_that_cannot_work_begins_no_conversation(monkeypatch):

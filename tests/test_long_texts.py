@@ -11,7 +11,7 @@ from refold import Conversation, Engine
 from refold.core.digest.shorten import DIGEST, MAX_LEDGER, MAX_SOURCE, MAX_TEXT
 from refold.core.presets import PRESETS
 from refold.engine.events import notice
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 

@@ -38,7 +38,7 @@ def test_without_the_extra_it_says_which_one_to_add():
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
         "error: the command line needs the extra 'cli'",
-        "hint: install it with: pip install 'refold[cli]'",
+        f"hint: install it with: {sys.executable} -m pip install 'refold[cli]'",
     ]
 
 

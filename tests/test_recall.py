@@ -15,7 +15,7 @@ from refold.engine.engine import Engine
 from refold.model.errors import ConfigError
 from refold.model.tokens import TokenCounter
 from refold.recall import LEAST_TOKENS, answer_recall, recall_tool
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.wire.sdk import read_tools
 
 REPORT = "".join(f"{line:04}: the gauge at Vik reads {line * 37 % 1000} mm\n" for line in range(900))

@@ -14,7 +14,7 @@ from refold import Conversation, Engine
 from refold.core.presets import PRESETS
 from refold.core.secrets import redact
 from refold.model.errors import RefoldError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES

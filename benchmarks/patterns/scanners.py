@@ -27,20 +27,24 @@ from refold.core.digest.terms import contains_word, terms
 from refold.core.digest.typed_text import typed_passages
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
-from refold.core.prompts import fenced
+from refold.core.prompts import fenced, split_text
 from refold.core.search_terms import phrases
 from refold.core.secrets.redact import redact, redact_message, values_of
 from refold.core.stages.truncate import HANDLE_MARK, truncate
 from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
-from refold.core.summary_checks.echoes import continues, is_call, is_echo, without_thoughts
+from refold.core.summary_checks.draft_faults import (
+    continues,
+    is_call,
+    is_echo,
+    is_other_language,
+    is_refusal,
+    without_thoughts,
+)
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
-from refold.core.summary_checks.languages import is_other_language
 from refold.core.summary_checks.must_keep import with_facts
-from refold.core.summary_checks.refusal import is_refusal
 from refold.core.tool_failures import error_lines, has_failed
 from refold.core.tool_kinds import call_key, file_accesses
-from refold.core.transcript_chunks import split_text
 from refold.engine.journal import title_of
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.errors import DoesNotFit, RefoldError

@@ -26,7 +26,7 @@ RUNTIME = {
     "config/resolution.py": "a pattern of the user's own, refused where it is ambiguous",
     "core/assemble.py": "an escaped constant",
     "core/digest/line_markers.py": "built from constants when the module is loaded, and found there as a value",
-    "core/secrets/forms.py": "likewise",
+    "core/secrets/detection.py": "likewise",
     "engine/state.py": "a pattern of the user's own, refused where it is ambiguous",
     "gateway/events.py": "an escaped constant",
     "replay/facts.py": "built from constants when the module is loaded, and found there as a value",
@@ -35,7 +35,7 @@ RUNTIME = {
     "tokens/catalog.py": "likewise",
 }
 """Files with a pattern that is known only at run time, and why it is safe."""
-BOUNDED = {"refold.core.summary_checks.refusal._CANNOT_DO": "reads the first 240 characters of a reply"}
+BOUNDED = {"refold.core.summary_checks.draft_faults._CANNOT_DO": "reads the first 240 characters of a reply"}
 """Patterns that may take many steps per character, but get few characters."""
 NOT_IMPORTED = ("refold.__main__",)
 

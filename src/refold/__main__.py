@@ -19,7 +19,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in CLI_PACKAGES:
             raise
-        sys.stderr.write(f"error: {MissingExtra('cli', 'the command line')}\n")
+        missing = MissingExtra("cli", "the command line")
+        sys.stderr.write(f"error: {missing.message}\nhint: {missing.hint_for(sys.executable)}\n")
         sys.exit(2)
     run()
 

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from refold.config.keys import ANY_NAME, KEYS, UPSTREAM_KEYS, find_key
-from refold.config.parse import read
-from refold.config.sizes import Unreadable
+from refold.config.parse import Unreadable, read
 from refold.model.budget import Share
 from tests.config.samples import ALL, SAMPLES
 

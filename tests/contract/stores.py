@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.ports.store import Store
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.postgres.store import PostgresStore
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.postgres import empty, get_server, make_database

@@ -15,7 +15,7 @@ from refold.engine.conversation import Conversation
 from refold.engine.doctor import examine
 from refold.ports.records import Batch, Inherited, Outline
 from refold.ports.store import Store
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, new_head, reduce, say
 from tests.durability.conversations import compacted
 from tests.engine.test_stored_conversation import answer, engine

@@ -12,7 +12,7 @@ from msgspec import structs
 from refold.model.errors import NotFound
 from refold.ports.records import Batch, ClientKey, Embedding, Head, Idle
 from refold.ports.store import Store
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.contract.talks import (
     ANNA,
     BORIS,

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.overflow import classify, classify_finish
-from refold.core.overflow.body import MOST_NODES, MOST_TEXT, ErrorDetails, read_answer
-from refold.core.overflow.classify import RULES
-from refold.core.overflow.phrases import Rule, phrase, read_number, read_phrase
+from refold.core.overflow.classify import MOST_NODES, MOST_TEXT, RULES, ErrorDetails, read_answer
+from refold.core.overflow.sentences import Rule, phrase, read_number, read_phrase
 from refold.model.errors import Overflow
 from refold.model.tokens import Usage
 from tests.core.overflow_answers import OVERFLOW, Case, anthropic, openai

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from refold.core.presets import PRESETS
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.durability.conversations import Author, compacted, engine, live_sessions, names, turn
 from tests.durability.notes import OWNER
 

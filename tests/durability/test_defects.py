@@ -24,7 +24,7 @@ from refold.engine.summary_jobs import LeasedJobs, SummaryJobs
 from refold.engine.summary_source import SummarySource
 from refold.model.errors import RefoldError
 from refold.ports.records import Batch, Head
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sql import commit, rows
 from refold.stores.sql.queries import Transaction, load
 from refold.stores.sql.store import SqlStore

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from refold.model.errors import StoreError
-from refold.stores.postgres.errors import unknown_outcome
-from refold.stores.postgres.store import PostgresDriver, PostgresStore, _Lost, append
+from refold.stores.postgres.store import PostgresDriver, PostgresStore, _Lost, append, unknown_outcome
 from refold.stores.sql import commit
 from tests.contract.postgres import get_server, make_database
 from tests.durability.conversations import Author, compacted, engine, names, turn

@@ -17,14 +17,16 @@ WORDS = (
     "migration", "queue", "worker", "token", "session", "policy", "window", "budget",
     "trigger", "pipeline", "adapter", "socket", "timeout", "release", "config", "secret", "backup", "cursor", "record",
 )  # fmt: skip
+LONG = 800
+"""Lines of a text that is larger than the window of the tests: about twice 4,000 tokens."""
 PICTURE = Image(media_type="image/png", data="iVBORw0KGgoAAAANSUhEUg==")
 
 
 class Script:
     """A conversation being written down, one speaker after the other, as its dialect wants it."""
 
-    def __init__(self, dialect: Dialect, seed: int = 0) -> None:
-        self.dialect, self.random = dialect, Random(seed)
+    def __init__(self, dialect: Dialect, seed: int = 0, long: int = LONG) -> None:
+        self.dialect, self.random, self.long = dialect, Random(seed), long
         self.messages: list[Message] = []
         self.calls = 0
 
@@ -146,14 +148,14 @@ def thinking(script: Script) -> list[Message]:
 
 def huge_last_user(script: Script) -> list[Message]:
     script.turns(10)
-    script.say(f"HEAD-5B {script.log(2_000)}\n{LATEST}")
+    script.say(f"HEAD-5B {script.log(script.long)}\n{LATEST}")
     return script.messages
 
 
 def huge_last_tool(script: Script) -> list[Message]:
     script.turns(10)
     script.say(script.prose(10))
-    script.act(f"HEAD-5B {script.log(2_000)}\n{LATEST}")
+    script.act(f"HEAD-5B {script.log(script.long)}\n{LATEST}")
     return script.messages
 
 
@@ -169,7 +171,7 @@ def huge_input(script: Script) -> list[Message]:
     """A file written by a tool call that is larger than the window."""
     script.turns(6)
     script.say(script.prose(10))
-    text = script.log(900).replace("\n", "\\n")
+    text = script.log(script.long).replace("\n", "\\n")
     script.act("written", arguments=f'{{"path": "src/new.py", "content": "{text}"}}')
     script.answer()
     return script.ask()
@@ -177,14 +179,14 @@ def huge_input(script: Script) -> list[Message]:
 
 def huge_first_user(script: Script) -> list[Message]:
     """The goal, and a pasted file after it."""
-    script.say(f"{GOAL}\n{script.log(1_500)}")
+    script.say(f"{GOAL}\n{script.log(script.long)}")
     script.answer()
     script.turns(6)
     return script.ask()
 
 
 def one_message(script: Script) -> list[Message]:
-    script.say(f"{GOAL}\n{script.log(2_000)}\n{LATEST}")
+    script.say(f"{GOAL}\n{script.log(script.long)}\n{LATEST}")
     return script.messages
 
 
@@ -236,6 +238,12 @@ def many_small(script: Script) -> list[Message]:
         script.say("ok, next")
         script.answer(Text("done"))
     return script.ask()
+
+
+def latest_turns(messages: list[Message], count: int) -> list[Message]:
+    """The end of a conversation: so many messages of the user, and what followed each."""
+    begun = [number for number, message in enumerate(messages) if message.role == "user"]
+    return messages[begun[-count:][0] :]
 
 
 PROBES = {

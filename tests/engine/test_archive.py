@@ -10,7 +10,7 @@ from refold.engine import actions
 from refold.engine.archive import pack, unpack
 from refold.engine.engine import Engine
 from refold.model.errors import StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.url import open_store
 from tests.embedder import Subjects
 from tests.engine.test_stored_conversation import answer, engine, long

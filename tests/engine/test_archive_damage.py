@@ -10,7 +10,7 @@ from msgspec import structs
 
 from refold.engine.archive import pack, unpack
 from refold.model.errors import Damaged, StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.url import open_store
 from tests.engine.test_archive import lived, moved, packed
 from tests.engine.test_stored_conversation import answer, engine, long

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from refold.engine.engine import Engine
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.engine.test_stored_conversation import answer
 
 LONG = "word " * 2_000

@@ -8,7 +8,7 @@ import pytest
 
 from refold.model.errors import StoreError
 from refold.ports.records import Batch
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.engine.test_stored_conversation import answer, engine
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950}

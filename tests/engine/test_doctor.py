@@ -7,8 +7,7 @@ from msgspec import structs
 
 from refold.engine.doctor import RULES
 from refold.model.errors import Damaged, StoreError
-from refold.stores.memory.store import MemoryStore
-from refold.stores.memory.tables import OwnerTables
+from refold.stores.memory import MemoryStore, OwnerTables
 from tests.engine.test_stored_conversation import engine, long
 
 

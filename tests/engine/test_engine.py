@@ -13,7 +13,7 @@ from refold.engine.summary_jobs import LEASE_S
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports.records import Batch, Compaction
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.url import open_store
 from tests.engine.test_stored_conversation import answer, engine, long
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from refold.embeddings import installed
 from refold.engine.engine import Engine
 from refold.ports.records import Batch
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from refold.testing import Refuse, ScriptedUpstream
 from refold.upstreams import Provider, Retries, open_embedder

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from refold.model.errors import InvalidWindow, NotFound
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.engine.test_stored_conversation import answer, engine, long
 from tests.policies import ARRIVING
 

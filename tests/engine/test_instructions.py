@@ -10,7 +10,7 @@ from msgspec import structs
 from refold.engine.archive import pack, unpack
 from refold.engine.journal import read_notes, write_notes
 from refold.ports.records import Batch
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.engine.test_stored_conversation import engine
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]

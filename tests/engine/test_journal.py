@@ -15,7 +15,7 @@ from refold.model.window import Fixed
 from refold.ports import records
 from refold.ports.records import Compaction, Head, Session, StoredSummary
 from refold.replay import ReferenceCounter
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.wire.message import encode_message
 from tests.engine.conversations import agent_turn
 from tests.engine.played import Played

@@ -19,7 +19,7 @@ from refold.model.message import Message, Reasoning, system
 from refold.model.window import Fixed, Window
 from refold.tokens import FittedCounter
 from tests.engine.played import Played
-from tests.engine.probes import GOAL, LATEST, PROBES, RULES, Script, sweep
+from tests.engine.probes import GOAL, LATEST, LONG, PROBES, RULES, Script, latest_turns, sweep
 
 WINDOW = 4_000
 KEEPS = (200, 400, 600, 800, 1_000, 1_500, 2_000, 2_500, 3_000)
@@ -151,13 +151,28 @@ def test_every_probe_ends_well(preset, dialect, probe, way):
     assert attempt(way, PRESETS[preset], dialect, messages) == "ok"
 
 
+@pytest.mark.slow
+@every_preset
+@every_dialect
+@pytest.mark.parametrize("probe", [probe for probe in PROBES if probe.startswith(("huge", "one_message"))])
+@pytest.mark.parametrize("way", [at_once, step_by_step], ids=["at-once", "step-by-step"])
+def test_texts_five_times_as_large_as_the_window_end_well(preset, dialect, probe, way):
+    messages = PROBES[probe](Script(dialect, long=2_000))
+    assert attempt(way, PRESETS[preset], dialect, messages) == "ok"
+
+
 @pytest.mark.feature("C15")
 @every_preset
 @every_dialect
 @pytest.mark.parametrize("window", [1, 10, 25, 50])
 @pytest.mark.parametrize("probe", ["parallel", "one_message", "thinking", "multimodal"])
-def test_a_window_too_small_for_anything_is_a_clear_error(preset, dialect, window, probe):
+@pytest.mark.parametrize(
+    ("turns", "long"), [(6, LONG), pytest.param(100, 2_000, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_a_window_too_small_for_anything_is_a_clear_error(preset, dialect, window, probe, turns, long):
+    # A few turns are enough: each is far above such a window, as the whole conversation is.
+    messages = latest_turns(PROBES[probe](Script(dialect, long=long)), turns)
     with pytest.raises(RefoldError) as caught:
-        at_once(PRESETS[preset], dialect, PROBES[probe](Script(dialect)), window)
+        at_once(PRESETS[preset], dialect, messages, window)
     assert caught.value.hint
     assert type(caught.value) is not RefoldError

@@ -8,7 +8,7 @@ from msgspec import structs
 from refold.core.presets import PRESETS
 from refold.engine.archive import pack, unpack
 from refold.model.errors import StoreError, SummaryError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from tests.engine.test_stored_conversation import answer, engine
 from tests.engine.test_summary_jobs import WIDE, Paid, filled, told

@@ -7,7 +7,7 @@ import pytest
 from refold.engine.engine import Engine
 from refold.engine.retention import DAY_S, PAUSE_S
 from refold.model.errors import ConfigError, StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 
 
 class Clock:

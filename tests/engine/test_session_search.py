@@ -7,7 +7,7 @@ import pytest
 from refold.engine.session_search import merged
 from refold.model.errors import ConfigError
 from refold.ports.records import Session
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.embedder import Subjects
 from tests.engine.test_stored_conversation import engine
 

@@ -10,7 +10,7 @@ import pytest
 from refold.engine import session_search
 from refold.engine.engine import Engine
 from refold.model.errors import Damaged
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.embedder import Failing, Subjects, vector_of
 from tests.engine.test_stored_conversation import answer, engine, long
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from refold.model.errors import NotFound, StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.engine.test_stored_conversation import answer, engine, long
 
 

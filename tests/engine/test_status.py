@@ -6,7 +6,7 @@ from msgspec import structs
 from refold.core.presets import PRESETS
 from refold.engine.journal import read_notes
 from refold.engine.settings import ConversationSettings, state_for
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.engine.test_stored_conversation import answer, engine, stated
 
 

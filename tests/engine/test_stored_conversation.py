@@ -9,7 +9,7 @@ from refold.core.presets import PRESETS
 from refold.engine.actions import Outcome
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError, NotFound, StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 
 

@@ -11,7 +11,7 @@ from refold.engine.events import NOTHING, CompactionEnd, Pruned, SummaryFailed, 
 from refold.engine.sessions import NEW, RESUMED
 from refold.model.errors import NotFound, StoreError, SummaryError
 from refold.model.tokens import Usage
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.engine.listener import Heard
 from tests.engine.test_stored_conversation import answer, engine, long
 from tests.engine.test_summary_jobs import Gate, Paid, filled, until_asked

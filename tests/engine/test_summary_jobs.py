@@ -11,7 +11,7 @@ from refold.engine.summary_jobs import MAX_FAILURES
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from refold.summarisers import ModelSummariser
 from tests.engine.test_stored_conversation import answer, engine, stated

@@ -7,7 +7,7 @@ from refold.engine.settings import prices_of
 from refold.engine.summary_jobs import MAX_FAILURES, REST_S
 from refold.model.tokens import Usage
 from refold.ports.records import Batch, Call
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.summarisers import ModelSummariser
 from tests.engine.test_stored_conversation import answer, engine
 from tests.engine.test_summary_jobs import WIDE, Paid, filled, told

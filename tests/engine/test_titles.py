@@ -5,7 +5,7 @@ import pytest
 from refold.engine.engine import Engine
 from refold.engine.journal import MAX_TITLE, title_of
 from refold.model.message import Image, Message, Text, user
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.url import open_store
 from tests.engine.test_stored_conversation import engine
 

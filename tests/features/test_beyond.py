@@ -741,3 +741,131 @@ async def test_a_question_in_progress_is_used_or_reported_as_discarded(preset, i
     assert len(ended) + len(lost) >= asked
     if act == "compact":
         assert not lost
+
+
+@pytest.mark.feature("L2")
+@pytest.mark.parametrize("is_detached", [False, True])
+async def test_a_session_s_summary_that_a_close_stops_is_reported(is_detached):
+    """The model was asked about the closed session, or before it was closed, and had not answered yet."""
+    asked, events = asyncio.Event(), list[object]()
+
+    async def write(messages, previous=None, **_):
+        asked.set()
+        await asyncio.sleep(3_600)
+        return ""
+
+    chat = refold.Conversation("gpt-4o", window=8_000, summariser=write, on_event=events.append)
+    for number in range(60):
+        if asked.is_set() or (number == 8 and not is_detached):
+            break
+        await chat.add(f"Where is crate {number}? " + "It was blue. " * 60)
+        await chat.context()
+        await chat.add({"role": "assistant", "content": "In the hall. " * 10})
+        await asyncio.sleep(0.001)
+    await chat.start_session()
+    await asyncio.wait_for(asked.wait(), 30)
+    await chat.close()
+    lost = [one for one in events if isinstance(one, refold.SummaryDiscarded)]
+    assert [one.reason for one in lost] == ["the conversation was closed while it was written"]
+
+
+@pytest.mark.feature("N10")
+async def test_a_summary_that_an_undo_makes_useless_names_the_undo():
+    answers, events, asked = asyncio.Event(), list[object](), []
+
+    async def write(messages, previous=None, **_):
+        asked.append(len(messages))
+        if len(asked) > 1:
+            await answers.wait()
+        return "The crates are in the hall. The user looks for the blue one."
+
+    chat = refold.Conversation("gpt-4o", window=8_000, summariser=write, on_event=events.append)
+    for number in range(200):
+        await chat.add(f"Where is crate {number}? " + "It was blue. " * 60)
+        await chat.context()
+        await chat.add({"role": "assistant", "content": "In the hall. " * 10})
+        await asyncio.sleep(0.001)
+        if len(asked) > 1:
+            break
+    assert await chat.undo()
+    answers.set()
+    await chat.ready()
+    lost = [one for one in events if isinstance(one, refold.SummaryDiscarded)]
+    assert [one.reason for one in lost] == ["the compaction was undone"]
+    await chat.close()
+
+
+PLANTED = "The spare key of the pump house hangs behind the third fire bucket."
+
+
+class Reader:
+    """A summariser that fails as long as it is told to, and remembers its questions."""
+
+    def __init__(self):
+        self.fails, self.questions = True, []
+
+    async def __call__(self, messages, *, previous, max_tokens):
+        if self.fails:
+            raise TimeoutError
+        self.questions.append((previous, json.dumps(messages)))
+        return "The user asks about crates, and each was found in one of the halls."
+
+
+async def talk_until_folded(talk, start, words=60):
+    """Talk until the conversation is folded once more, and return the number of the next turn."""
+    folds = len([one for one in talk.receipts if one.summary])
+    for number in range(start, start + 80):
+        fact = PLANTED if number == 3 else f"Crate {number} is in hall {number % 7}."
+        await talk.add(f"Where is crate {number}? " + "It was blue and heavy. " * words)
+        await talk.context()
+        await talk.add({"role": "assistant", "content": f"{'So it is. ' * 40}{fact}{' As it was.' * 40}"})
+        await talk.ready()
+        if len([one for one in talk.receipts if one.summary]) > folds:
+            return number + 1
+    raise AssertionError("it was not folded")
+
+
+@pytest.mark.feature("N3")
+@pytest.mark.parametrize("preset", [one for one in ALL if one != "lis"])
+@pytest.mark.parametrize("folds", [1, 2])
+async def test_a_model_reads_the_messages_that_were_folded_while_it_failed(preset, folds, tmp_path):
+    """Without the model a digest, or a text of counts, stood for them; after a restart as well. In the preset lis
+    a summary covers its own messages only.
+    """
+    reader, url = Reader(), f"sqlite:///{tmp_path / 'chats.db'}"
+    clock = Clock()
+    settings = {"model": "gpt-4o", "window": 8_000, "max_output": 800, "preset": preset, "clock": clock}
+    async with refold.Engine(url, summariser=reader, **settings) as engine:
+        talk, turns = await engine.conversation("crates"), 0
+        for _ in range(folds):
+            turns = await talk_until_folded(talk, turns)
+        assert talk.receipts[-1].author != "model"
+    reader.fails, clock.now = False, clock.now + 600
+    async with refold.Engine(url, summariser=reader, **settings) as engine:
+        talk = await engine.conversation("crates")
+        await talk_until_folded(talk, turns)
+    previous, read = reader.questions[0]
+    assert PLANTED in read
+    assert previous == ""
+
+
+@pytest.mark.feature("N3")
+async def test_a_model_s_summary_is_updated_with_what_was_folded_without_it(tmp_path):
+    """A model wrote, then failed while a digest was made, then wrote again."""
+    reader, url = Reader(), f"sqlite:///{tmp_path / 'chats.db'}"
+    reader.fails = False
+    async with refold.Engine(
+        url, summariser=reader, model="gpt-4o", window=8_000, max_output=800, preset="opal"
+    ) as engine:
+        talk = await engine.conversation("crates")
+        turns = await talk_until_folded(talk, 100)
+        assert talk.receipts[-1].author == "model"
+        reader.fails = True
+        await talk_until_folded(talk, 0)
+        assert talk.receipts[-1].author == "mechanical"
+        reader.fails = False
+        await talk_until_folded(talk, turns)
+    previous, read = reader.questions[-1]
+    assert "each was found in one of the halls" in previous
+    assert PLANTED in read
+    assert "Where is crate 100?" not in read

@@ -16,9 +16,9 @@ import refold
 from refold.cli.main import run
 from refold.config import Layer
 from refold.engine.events import text_of
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.sync import Conversation, Engine
-from refold.testing import ScriptedUpstream, sign
+from refold.testing import ScriptedUpstream, say, sign
 from refold.tokens import FittedCounter, counter_for
 from refold.upstreams import Provider, open_upstream
 from tests.config.samples import PRESET_OF, SAMPLES
@@ -914,3 +914,30 @@ def test_a_percent_is_never_read_as_tokens_and_ranges_are_checked(
 def faults_of(capsys):
     assert run(["config", "check", "--json"]) == 1
     return json.loads(capsys.readouterr().out)["faults"]
+
+
+@pytest.mark.feature("L9")
+@pytest.mark.parametrize("ttl", ["5m", "off"])
+@pytest.mark.parametrize(("system", "messages"), [(0, 5), (1, 5), (2, 3)])
+async def test_a_client_s_own_breakpoints_beyond_four_are_left_out_oldest_first(system, messages, ttl):
+    """The scripted provider refuses more than four, as Anthropic does."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    said = [
+        {"role": role, "content": [{"type": "text", "text": f"m{at}", **mark}]}
+        for at, role in zip(range(messages), ("user", "assistant") * 5, strict=False)
+    ]
+    prompt = [{"type": "text", "text": f"s{at}", **mark} for at in range(system)]
+    headers = {"x-api-key": "none", "anthropic-version": "2023-06-01"}
+    body = {"model": "claude-sonnet-4-5", "max_tokens": 20, "messages": said, "system": prompt or "Be brief."}
+    async with (
+        ScriptedUpstream(otherwise=say("Fine.")) as upstream,
+        served(upstream, cache_ttl=ttl) as gate,
+        aiohttp.ClientSession() as web,
+        web.post(f"{gate.url}/v1/messages", json=body, headers=headers) as reply,
+    ):
+        assert reply.status == 200, await reply.text()
+        sent = json.loads(upstream.requests[-1].body)
+    assert sent["system"] == body["system"]
+    held = ["cache_control" in one["content"][0] for one in sent["messages"]]
+    assert held == [False] * (system + messages - 4) + [True] * (4 - system)
+    assert [one["content"][0]["text"] for one in sent["messages"]] == [f"m{at}" for at in range(messages)]

@@ -953,7 +953,7 @@ async def test_streams_with_tool_calls_go_on_through_compactions():
 # Four ways to summarise
 
 
-def asked_and_sent(strategy, tmp_path, monkeypatch, capsys):
+def asked_and_sent(strategy, tmp_path, monkeypatch, capsys, *, window="4000", keep=()):
     """Compact a stored conversation with a strategy; return the questions to the model, and the summary."""
     monkeypatch.chdir(tmp_path)
     url = f"sqlite:///{tmp_path / 'chats.db'}"
@@ -965,7 +965,7 @@ def asked_and_sent(strategy, tmp_path, monkeypatch, capsys):
         talk.add(question("Which value has file 3?"))
     with ScriptedUpstream(otherwise="The user asked what is in each file, and was told.") as upstream:
         writer = ["--summariser", f"gpt-4o@{upstream.url}/v1", "--preset", "opal"]
-        args = ["compact", "shop", "--window", "4000", "--max-output", "400", "--store", url, *writer]
+        args = ["compact", "shop", "--window", window, "--max-output", "400", "--store", url, *writer, *keep]
         code = run([*args, *(["--strategy", strategy] if strategy else [])])
         capsys.readouterr()
         questions = [json.loads(one.body) for one in upstream.requests]
@@ -991,6 +991,25 @@ def test_the_strategy_of_a_summary_is_chosen_at_the_command_line(tmp_path, monke
     assert "value_3 =" not in json.dumps(found["selective"][0])  # results of tools are left out
     assert "[Compacted messages: " in found["truncate"][1]
     assert "[Compacted messages: " not in found["extractive"][1]
+
+
+@pytest.mark.feature("X10")
+def test_hierarchical_reads_in_parts_what_would_fit_at_once(tmp_path, monkeypatch, capsys):
+    """The conversation has 5,800 tokens, and a part at most 4,000."""
+    asked = {}
+    for strategy in ("abstractive", "hierarchical"):
+        folder = tmp_path / strategy
+        folder.mkdir()
+        questions, _ = asked_and_sent(
+            strategy, folder, monkeypatch, capsys, window="60000", keep=("--keep", "400")
+        )
+        asked[strategy] = [json.dumps(one) for one in questions]
+    assert len(asked["abstractive"]) == 1
+    assert len(asked["hierarchical"]) == 3
+    first, second, merge = asked["hierarchical"]
+    assert "value_1 =" in first
+    assert "value_1 =" not in second
+    assert "The user asked what is in each file" in merge
 
 
 @pytest.mark.feature("X10")

@@ -19,6 +19,7 @@ from refold.cli.main import run
 from refold.sync import Conversation
 from refold.testing import Body, Refuse, ScriptedUpstream, overflow, say
 from tests.core.conversations import TextCounter
+from tests.features.folds import ALL
 from tests.features.test_llms import cli
 from tests.formats import answer, chat_call, chat_result, question, turn
 from tests.gateway.conftest import served, target_for
@@ -877,3 +878,142 @@ def test_without_a_store_an_overflow_that_cannot_be_mended_is_a_clear_error_and_
     assert spent.value.hint
     talk.add(answer("Yes."), question("And now?"))
     assert talk.context()["messages"] == [*sent["messages"], answer("Yes."), question("And now?")]
+
+
+@pytest.mark.feature("O2")
+@pytest.mark.parametrize("window", [8_000, 128_000])
+@pytest.mark.parametrize("preset", ALL)
+async def test_a_manual_compaction_keeps_the_number_that_it_is_given(preset, window):
+    """The conversation has 12 turns of about 220 tokens. A number that holds all of them asks no model."""
+    asked = []
+
+    async def writer(messages, *, previous, max_tokens):
+        asked.append(len(messages))
+        return "The user asks about crates, and all of them were found in halls."
+
+    kept = {}
+    for keep in (500, 1_500, 3_000):
+        async with AsyncConversation(
+            "gpt-4o", preset=preset, window=window, max_output=800, summariser=writer
+        ) as talk:
+            for number in range(12):
+                await talk.add(
+                    f"Where is crate {number}? " + "It was blue and heavy. " * 20,
+                    {"role": "assistant", "content": f"Crate {number} is in hall. " + "So it is. " * 20},
+                )
+            before, questions = talk.measurement.content.tokens, len(asked)
+            await talk.compact(keep=keep)
+            kept[keep] = talk.state.folded.shown.tokens.tokens
+            if keep == 3_000:
+                assert talk.measurement.content.tokens == before
+                assert len(asked) == questions
+                assert not talk.receipts
+    assert 300 <= kept[500] < 900
+    assert 1_200 <= kept[1_500] < 1_750
+
+
+@pytest.mark.feature("O2")
+def test_a_manual_compaction_of_what_is_kept_anyway_takes_out_nothing():
+    """4,000 tokens in lis, at most half of the room: 1,800 tokens of messages are within that."""
+    with Conversation("gpt-4o", preset="lis", window=8_000, max_output=800) as talk:
+        for number in range(8):
+            talk.add(f"Where is crate {number}? " + "It was blue. " * 60, answer("In the hall."))
+        before = talk.measurement.content.tokens
+        talk.compact()
+        assert talk.measurement.content.tokens == before
+        assert not talk.receipts
+        for number in range(30):
+            talk.add(f"Where is crate {number}? " + "It was blue. " * 30, answer("In the hall."))
+        talk.compact()
+        assert talk.receipts
+        assert 2_500 <= talk.state.folded.shown.tokens.tokens <= 3_700  # a turn may begin just before it
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.feature("O15")
+async def test_an_open_conversation_follows_a_window_that_another_one_learns_and_a_command_forgets(tmp_path):
+    clock, path = Clock(), tmp_path / "chats.db"
+    async with (
+        AsyncEngine(f"sqlite:///{path}", model="some-model", clock=clock) as engine,
+        AsyncEngine(f"sqlite:///{path}", model="some-model", clock=clock) as other,
+    ):
+        open_one, learner = await engine.conversation("a"), await other.conversation("b")
+        await open_one.add("Hello.", answer("Hello."))
+        assert (await open_one.status()).window == 128_000
+        for _ in range(30):
+            await learner.add("It was blue and heavy. " * 100, answer("Yes."))
+        await learner.add("And now?")
+        await learner.context()
+        refusal = "This model's maximum context length is 9000 tokens. However, your messages resulted in 15000 tokens."
+        await learner.recover({"error": {"code": "context_length_exceeded", "message": refusal}})
+        await learner.add(answer("Blue."))
+        assert (await learner.status()).window == 9_000
+        clock.now += 11
+        await open_one.add("And you?")
+        assert ((await open_one.status()).window, (await open_one.status()).window_source) == (
+            9_000,
+            "learned",
+        )
+        await asyncio.to_thread(cli, tmp_path, "limits", "--forget", "some-model")
+        clock.now += 11
+        await open_one.context()
+        assert (await open_one.status()).window == 128_000
+
+
+@pytest.mark.feature("O15")
+async def test_the_largest_output_of_the_last_calls_is_known_after_a_restart(tmp_path):
+    """The fold point leaves room for it, so that a restart does not move the fold point."""
+    url, points = f"sqlite:///{tmp_path / 'chats.db'}", []
+    for outputs in ((6_000, 500), (500,)):
+        for output in outputs:
+            async with AsyncEngine(url, model="some-model", window=20_000, max_output=output) as engine:
+                talk = await engine.conversation("a")
+                await talk.add("Hello.")
+                await talk.context()
+                await talk.add(answer("Hello."))
+                points.append(max(talk.state.outputs))
+    assert points == [6_000, 6_000, 6_000]
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("stated", [12, 255, 900_000_000])
+async def test_a_refusal_with_a_window_that_no_model_has_teaches_none(stated, caplog, tmp_path):
+    async with AsyncEngine(f"sqlite:///{tmp_path / 'chats.db'}", model="some-model") as engine:
+        talk = await engine.conversation("a")
+        for _ in range(30):
+            await talk.add("It was blue and heavy. " * 100, answer("Yes."))
+        await talk.add("And now?")
+        before = len((await talk.context())["messages"])
+        refusal = f"This model's maximum context length is {stated} tokens. However, your messages resulted in 15000 tokens."
+        sent = await talk.recover({"error": {"code": "context_length_exceeded", "message": refusal}})
+        assert 1 < len(sent["messages"]) < before
+        await talk.add(answer("Blue."))
+        assert (await talk.status()).window == 128_000
+        assert await engine.learned_windows() == []
+    assert f"stated a window of {stated:,} tokens, which no model has; it is ignored" in caplog.text
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize(("window", "status"), [("255", 400), ("100000001", 400), ("7%", 400), ("256", 200)])
+async def test_a_window_header_out_of_range_is_refused_with_the_range(window, status):
+    async with (
+        ScriptedUpstream(otherwise=say("Fine.")) as upstream,
+        served(upstream) as gate,
+        aiohttp.ClientSession() as web,
+        web.post(
+            f"{gate.url}/v1/chat/completions",
+            json={"model": "gpt-4o", "messages": [question("Hello.")], "max_tokens": 20},
+            headers={"X-Refold-Window": window, "Authorization": "Bearer none"},
+        ) as reply,
+    ):
+        told = await reply.text()
+    assert reply.status == status, told
+    if status == 400:
+        assert "256 to 100,000,000" in told

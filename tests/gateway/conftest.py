@@ -20,7 +20,7 @@ from refold.gateway.auth import Rules
 from refold.gateway.server import build
 from refold.gateway.upstreams import Target, Targets
 from refold.ports.store import Store
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.served_gateway import serving
 
@@ -88,7 +88,7 @@ async def served(
 @pytest.fixture(autouse=True)
 def stores_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a store did not take is tried again without a pause that is meant for people's stores."""
-    monkeypatch.setattr("refold.gateway.backlog.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("refold.gateway.exchange.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture

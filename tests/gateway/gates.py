@@ -6,7 +6,7 @@ from starlette.responses import PlainTextResponse
 
 from refold.engine.client_keys import mint
 from refold.gateway.auth import Access, Rules
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 
 NAMED = Rules(names=("Gateway.lan", "203.0.113.9"))
 HOME = ("host", "localhost:7336")

@@ -10,7 +10,7 @@ from refold.engine.client_keys import mint
 from refold.gateway import auth
 from refold.gateway.auth import Access, Rules, check_binding
 from refold.model.errors import ConfigError, StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.gateway.gates import HOME, NAMED, gate
 from tests.gateway.served_gateway import ask, scope_of, send_raw, serving
 

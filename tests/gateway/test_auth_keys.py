@@ -15,7 +15,7 @@ import refold.engine.client_keys
 from refold.engine.client_keys import mint
 from refold.gateway.auth import MAX_REMEMBERED, PUBLIC, REMEMBER_S, Access, KeyRing, Rules
 from refold.model.errors import KeyRefused
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import begin
 from tests.gateway.gates import HOME, NAMED, Clock, Counting, gate, make_key

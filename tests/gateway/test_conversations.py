@@ -280,7 +280,7 @@ async def test_a_reply_is_kept_beside_its_call(gate):
 async def test_a_store_that_fails_stops_nobody(upstream, monkeypatch):
     from refold.model.errors import StoreError
 
-    monkeypatch.setattr("refold.gateway.backlog.CLOSING_S", 0.05)  # it never takes anything
+    monkeypatch.setattr("refold.gateway.exchange.CLOSING_S", 0.05)  # it never takes anything
     async with served(upstream) as gate:
 
         async def fail(*_args, **_more):

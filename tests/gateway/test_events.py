@@ -21,7 +21,7 @@ from refold.gateway.admin import BEAT, Admin, EventStream
 from refold.gateway.auth import Rules
 from refold.gateway.events import KEPT, Channel, Events
 from refold.gateway.server import GatewayServer, OriginForm, build
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.gates import make_key

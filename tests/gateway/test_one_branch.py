@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served

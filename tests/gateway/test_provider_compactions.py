@@ -10,7 +10,7 @@ from refold import Engine
 from refold.model.errors import StoreError
 from refold.model.message import SUMMARY, UNREADABLE
 from refold.model.tokens import Usage
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.testing import Body, Refuse, Say, ScriptedUpstream, say
 from tests.engine.test_provider_compactions import BLOCK, ITEM, TEXT, called, user, words
 from tests.gateway.conftest import served, target_for

@@ -17,7 +17,7 @@ from yarl import URL
 from refold.config import UpstreamSettings
 from refold.gateway.upstreams import open_targets
 from refold.model.errors import StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.gateway.conftest import ALL, Served, served
 from tests.gateway.gates import make_key
 from tests.gateway.keeping_provider import KeepingProvider, keeping

@@ -46,7 +46,7 @@ CALLS = [
 @pytest.fixture(autouse=True)
 def gives_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway that ends waits for its store, and here it never comes back."""
-    monkeypatch.setattr("refold.gateway.backlog.CLOSING_S", 0.05)
+    monkeypatch.setattr("refold.gateway.exchange.CLOSING_S", 0.05)
 
 
 @pytest.fixture

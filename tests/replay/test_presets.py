@@ -2,15 +2,16 @@ import pytest
 
 from refold.core.presets import PRESETS
 from refold.model.errors import ConfigError
-from refold.replay import BASELINES, read_recordings, run, tabulate
+from refold.replay import BASELINES, ReplayBudget, read_recordings, run, tabulate
 from refold.replay.presets import candidates
 from refold.replay.token_counts import REFERENCE
 from tests.corpus import _ROOT
+from tests.replay.recordings import recordings
 
 
 def test_every_preset_is_valid_and_fits_on_our_own_recordings():
-    recordings = read_recordings(_ROOT / "examples" / "coding-agent.json")
-    table = tabulate(run(recordings, candidates(tuple(PRESETS)), (2_000, 8_000)), REFERENCE)
+    own = read_recordings(_ROOT / "examples" / "coding-agent.json")
+    table = tabulate(run(own, candidates(tuple(PRESETS)), (2_000, 8_000)), REFERENCE)
     assert len(table.rows) == 2 * len(PRESETS)
     for row in table.rows:
         # A summary as an assistant message may come first in this format; the strictest providers would refuse that.
@@ -23,11 +24,26 @@ def test_every_preset_is_valid_and_fits_on_our_own_recordings():
 
 
 def test_the_default_knows_more_than_every_baseline_that_fits():
-    recordings = read_recordings(_ROOT / "examples" / "coding-agent.json")
-    cells = run(recordings, [*candidates(("refold",)), *BASELINES], (8_000,))
+    own = read_recordings(_ROOT / "examples" / "coding-agent.json")
+    cells = run(own, [*candidates(("refold",)), *BASELINES], (8_000,))
     ours, *others = tabulate(cells, REFERENCE).rows
     for other in others:
         assert other.fits < 100 or ours.fur_old >= other.fur_old, other.candidate
+
+
+@pytest.mark.feature("N1")
+def test_no_preset_of_the_seeds_beats_the_default_at_recall_and_dollars_together(tmp_path):
+    """With the budget that users have. A preset beats the default if it holds no less for no more money."""
+    cells = run(recordings(tmp_path), candidates(tuple(PRESETS)), (4_000, 8_000), budget=ReplayBudget())
+    rows = tabulate(cells, REFERENCE).rows
+
+    for window in (4_000, 8_000):
+        ours, *others = [row for row in rows if row.window == window]
+        assert (ours.candidate, len(others)) == ("refold", 5)
+        assert ours.demands["mid"] + ours.demands["far"] > 50
+        for other in others:
+            is_cheaper = other.dollars["anthropic"] <= ours.dollars["anthropic"]
+            assert other.fur_old < ours.fur_old or not is_cheaper, other.candidate
 
 
 def test_an_unknown_preset_is_a_clear_error():

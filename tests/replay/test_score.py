@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from itertools import count, pairwise
 
 import pytest
@@ -46,6 +47,52 @@ def test_what_was_said_long_ago_and_used_again_is_a_demand():
 def test_age_is_measured_in_windows():
     assert play(NoLimit(), 4_000).bands["near"] == Ratio(1, 1)
     assert play(NoLimit(), 1_000).bands["mid"] == Ratio(1, 1)
+
+
+CODE = "    total = sum(item.price for item in basket)"
+EDIT = ToolCall("c2", "edit", json.dumps({"path": "bill.py", "new": f"{CODE}\n    return total"}))
+EDITING = (
+    user("Show the file."),
+    assistant("", ToolCall("c1", "show", "{}")),
+    tool("c1", f"  11→def bill(basket):\n  12→{CODE}\nThe basket knows nothing about discounts."),
+    assistant("I see."),
+    user(FILLER),
+    assistant("I read it all."),
+    user(FILLER),
+    assistant("As the basket knows nothing about discounts, I edit it.", EDIT),
+)
+
+
+@pytest.mark.feature("N6")
+def test_lines_and_phrases_that_a_reply_repeats_are_looked_for_in_its_context():
+    kept, lost = play(NoLimit(), WINDOW, EDITING), play(DropOldest(), WINDOW, EDITING)
+
+    assert (kept.lines.old, lost.lines.old) == (Ratio(1, 1), Ratio(0, 1))
+    assert kept.lines.near == Ratio()
+    phrases = kept.phrases.old.whole
+    assert (kept.phrases.old, lost.phrases.old) == (Ratio(phrases, phrases), Ratio(0, phrases))
+    assert phrases >= 2  # of the sentence, and of the line
+    assert play(NoLimit(), 8_000, EDITING).lines.near == Ratio(1, 1)
+
+
+def test_a_line_inside_a_longer_one_is_kept_and_half_of_one_is_not():
+    class Quotes(DropOldest):
+        def __init__(self, quotation):
+            self.quotation = quotation
+
+        def context(self):
+            return (*self.system, user(self.quotation), *self.body[-1:])
+
+    whole, half = f"In bill.py stood: {CODE.strip()}; see there.", f"In bill.py stood: {CODE.strip()[:-8]}"
+    assert play(Quotes(whole), WINDOW, EDITING).lines.old == Ratio(1, 1)
+    assert play(Quotes(half), WINDOW, EDITING).lines.old == Ratio(0, 1)
+
+
+def test_what_the_system_prompt_says_is_no_repeated_line():
+    said = (system(f"Always begin with\n{CODE}"),)
+    found = score(script(EDITING, said), NoLimit(), WINDOW, clock=lambda: 0.0)
+
+    assert found.lines.old == Ratio()
 
 
 def test_rules_count_letter_for_letter_on_every_call():

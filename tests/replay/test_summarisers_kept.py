@@ -22,6 +22,14 @@ async def test_what_was_paid_for_is_there_for_the_next_program(tmp_path):
     assert await kept.get("answer-12ac") is None
 
 
+async def test_the_address_of_a_server_keeps_its_summaries_apart(tmp_path):
+    await KeptInFiles(tmp_path, "http://one/v1").put("answer-12ab", SUMMARY)
+
+    assert await KeptInFiles(tmp_path, "http://one/v1").get("answer-12ab") == SUMMARY
+    assert await KeptInFiles(tmp_path, "http://two/v1").get("answer-12ab") is None
+    assert await KeptInFiles(tmp_path).get("answer-12ab") is None
+
+
 async def test_nobody_else_can_read_it_and_no_half_of_it_is_ever_left(tmp_path):
     kept = KeptInFiles(tmp_path / "kept")
     await kept.put("answer-12ab", SUMMARY)

@@ -77,12 +77,21 @@ def test_the_document_has_stable_keys(cells):
     plain = document(tabulate(cells, REFERENCE))
 
     assert json.loads(json.dumps(plain)) == plain
-    assert list(plain) == ["counting", "tariffs", "rows", "format", "summarisers", "stopped"]
+    assert list(plain) == [
+        "counting",
+        "tariffs",
+        "rows",
+        "format",
+        "summarisers",
+        "stopped",
+        "output",
+        "reserve",
+    ]
     assert plain["tariffs"] == ["anthropic", "openai"]
     assert set(plain["rows"][0]) == {
         "candidate", "window", "recordings", "calls", "valid", "fits", "fill", "fur", "fur_near", "fur_mid",
-        "fur_far", "fur_old", "fur_old_second", "bound", "with_recall", "made_up", "rules", "dollars", "cache_hit",
-        "rewrites_per_100", "compactions", "latency_ms", "demands", "problems", "summaries",
+        "fur_far", "fur_old", "fur_old_second", "bound", "with_recall", "lines_near", "lines_old", "phrases_near", "phrases_old", "made_up", "rules", "dollars", "cache_hit",
+        "rewrites_per_100", "compactions", "latency_ms", "demands", "repeats", "problems", "summaries",
     }  # fmt: skip
 
 

@@ -26,13 +26,14 @@ def test_every_candidate_has_a_row_in_every_window(text):
     assert first.startswith("window 1,500: 2 recordings, 116 calls; demands: ")
     for make in BASELINES:
         (row,) = [line for line in first.splitlines() if line.startswith(make.name)]
-        assert len(row.split()) - len(make.name.split()) == 15
+        assert len(row.split()) - len(make.name.split()) == 19
     assert "no recording is longer than this window" in second
 
 
-def test_it_fits_into_a_hundred_columns(text):
+def test_it_fits_into_its_width(text):
     assert max(map(len, text.splitlines())) == WIDTH
     assert "a candidate whose…" in text
+    assert "- lines --" in text
 
 
 def test_it_says_what_was_counted_and_what_the_columns_mean(text):

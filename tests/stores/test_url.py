@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold.model.errors import ConfigError, MissingExtra, RefoldError, StoreError
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.stores.url import default_path, open_store
 from tests.contract.talks import begin
 

@@ -7,9 +7,8 @@ import json
 from refold.model.dialect import ANTHROPIC
 from refold.model.message import Opaque, Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
-from refold.wire.reply import Reply
+from refold.wire.reply import Reply, StreamReader
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
-from refold.wire.stream import StreamReader
 
 USAGE = {"input_tokens": 9, "cache_read_input_tokens": 4, "output_tokens": 1}
 

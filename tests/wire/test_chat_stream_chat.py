@@ -11,9 +11,8 @@ from refold.model.errors import WireError
 from refold.model.message import Opaque, Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
 from refold.wire.chat import MAX_ELEMENTS
-from refold.wire.reply import Reply
+from refold.wire.reply import Reply, StreamReader
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
-from refold.wire.stream import StreamReader
 
 
 def chunk(delta: dict | None = None, *, finish: str | None = None, index: int | None = 0, **head) -> bytes:

@@ -9,9 +9,8 @@ import pytest
 from refold.model.dialect import RESPONSES
 from refold.model.message import Text, ToolCall
 from refold.model.tokens import Usage
-from refold.wire.reply import Reply
+from refold.wire.reply import Reply, StreamReader
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
-from refold.wire.stream import StreamReader
 
 SAID = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]}
 CALL = {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "go"}

@@ -6,9 +6,8 @@ or for programs as JSON, so that both say the same. Content of conversations is 
 `main` is the typer app, and `commands` has a module for every command. Around them:
 
     options                     options that commands share
-    output                      text for the terminal
+    output                      text for the terminal, the text of a message among it
     transcript                  reads a transcript and chooses its model and window
     store_access, settings      open a store, and find the one that the settings name
-    changes, message_text, session_table    reports that several commands print
-    extras                      checks for optional packages
+    changes                     the report of a compaction, which several commands print
 """

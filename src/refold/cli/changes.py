@@ -14,13 +14,11 @@ from msgspec import Struct, structs
 from rich.text import Text
 
 from refold.cli import output
-from refold.cli.message_text import one_line
-from refold.cli.output import percent, plain, plural, short
+from refold.cli.output import one_line, percent, plain, plural, short
 from refold.core.fold import Folded
 from refold.core.shown import Edit, handle_of
 from refold.core.view import ViewEntry
-from refold.engine.state import Receipt
-from refold.engine.summary_authors import SummaryAuthor
+from refold.engine.state import Receipt, SummaryAuthor
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount

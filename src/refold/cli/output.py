@@ -14,11 +14,13 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import TYPE_CHECKING, TextIO
 
-from refold.model.errors import ConfigError, RefoldError
+from refold.model.errors import ConfigError, MissingExtra, RefoldError
 from refold.model.mask import mask_text
+from refold.model.message import Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, readable_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
 
 CLOSED_PIPE = 141
 """The exit code that a shell reports for a program that died of a closed pipe."""
@@ -96,7 +98,8 @@ def warn(text: str) -> None:
 
 def show_error(error: RefoldError) -> None:
     """Print an error with its hint. A message may quote an argument, and that may be an address with a password in it."""
-    note(f"error: {mask_text(error.located)}" + (f"\nhint: {error.hint}" if error.hint else ""))
+    hint = error.hint_for(sys.executable) if isinstance(error, MissingExtra) else error.hint
+    note(f"error: {mask_text(error.located)}" + (f"\nhint: {hint}" if hint else ""))
 
 
 @contextmanager
@@ -216,3 +219,53 @@ def guarded() -> Iterator[None]:
 def _discard_stdout() -> None:
     """Python flushes stdout when it exits; that must not fail a second time."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# The text of a message: line by line, without control characters
+
+
+def indented_text(message: Message) -> str:
+    """Everything that a message says, indented, one line per line of its parts."""
+    lines = [line for part in message.parts for line in _lines(part)]
+    return "".join(f"{INDENT}{plain(line.expandtabs(4), len(line) * 4)}".rstrip() + "\n" for line in lines)
+
+
+def _lines(part: Part) -> Iterator[str]:
+    match part:
+        case Text():
+            yield from part.text.splitlines()
+        case Reasoning():
+            yield from (f"(thinking) {line}" for line in part.text.splitlines() or [""])
+        case ToolCall():
+            yield f"-> {part.name} {part.arguments}"
+        case ToolResult():
+            for inner in part.parts:
+                yield from _lines(inner)
+        case Opaque():
+            yield f"[{part.kind}]"
+            yield from readable_text(part).splitlines()
+        case _:
+            yield f"[{type(part).__name__.lower()}]"
+
+
+def one_line(message: Message) -> str:
+    """Everything that a message says, on one line."""
+    return " ".join(" ".join(_words(part) for part in message.parts).split())
+
+
+def _words(part: Part) -> str:
+    match part:
+        case Text() | Reasoning():
+            return part.text
+        case ToolCall():
+            return f"{part.name} {part.arguments}"
+        case ToolResult():
+            return " ".join(_words(inner) for inner in part.parts)
+        case Opaque():
+            return f"[{part.kind}] {readable_text(part)}".rstrip()
+    return f"[{type(part).__name__.lower()}]"
+
+
+def harmless(line: str) -> str:
+    """A line at its full length, without control characters."""
+    return plain(line, len(line))

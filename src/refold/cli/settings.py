@@ -1,8 +1,9 @@
-"""The settings that hold where a command runs: the environment, the project's file and the user's file."""
+"""What holds where a command runs: the settings of the environment, the project's file and the user's file, and the installed extras."""
 
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec import structs
@@ -12,6 +13,7 @@ from refold.cli.output import plain
 from refold.config.layers import RANKS, Layer, environment_layer, file_layers, flag_layer, with_current_url
 from refold.config.resolution import resolve
 from refold.core.policy import Policy
+from refold.model.errors import MissingExtra
 
 
 def layers_here() -> list[Layer]:
@@ -74,3 +76,16 @@ def store_url() -> str:
         output.note(f"the store is the one that {plain(layer.path)} names")
     layer = with_current_url(layer, output.note)
     return resolve([structs.replace(layer, values={name: layer.values[name]})]).settings.store.url
+
+
+SERVER_PACKAGES = ("aiohttp", "starlette", "uvicorn")
+"""The packages of the extra `server`."""
+
+
+def check_server_extra(what: str) -> None:
+    """
+    Raises:
+        MissingExtra: a package that the gateway needs is not installed.
+    """
+    if not all(map(find_spec, SERVER_PACKAGES)):
+        raise MissingExtra("server", what)

@@ -13,11 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from refold.cli.options import SizeOptions, StoreOptions, SummariserOptions
-from refold.cli.output import note, plain, plural, short, when
+from refold.cli.output import align, note, plain, plural, short, when
 from refold.core.policy import Policy
+from refold.core.shown import handle_of
 from refold.embeddings import installed
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
@@ -26,7 +27,7 @@ from refold.engine.journal import read_fill_level
 from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
 from refold.engine.state import FillLevel
 from refold.model.errors import ConfigError, NotFound, StoreError
-from refold.ports.records import Compaction, Head, Listed, StoredMessage
+from refold.ports.records import Compaction, Head, Listed, Session, StoredMessage
 from refold.ports.store import Store
 from refold.stores.sql.migrations import Tables
 from refold.stores.url import kind_of, open_store, sqlite_file
@@ -303,3 +304,56 @@ def fill_text(level: FillLevel) -> str:
 def way_back(name: str, closed: str) -> str:
     """The hint after a command that closed a session: how to go back to it."""
     return f"hint: `refold resume {plain(name)} {short(closed)}` goes back to what was open before"
+
+
+# Sessions with the beginnings of their summaries, as `refold search --sessions` and `refold resume` list them
+
+SUMMARY_CHARACTERS = 60
+"""Of a summary in a list: enough to tell the subject, on one line."""
+
+
+class SessionEntry(Struct, frozen=True):
+    """A session with its summary. The fields are keys of the JSON documents, and stay."""
+
+    conversation: str
+    id: str
+    branch: str
+    state: str
+    first: int
+    last: int | None
+    at: float
+    closed_at: float | None
+    summary: str
+
+
+async def session_entries(engine: Engine, pairs: Sequence[tuple[str, Session]]) -> list[SessionEntry]:
+    """Sessions, each given with the name of its conversation, together with their summaries."""
+    ids = [one.summary for _, one in pairs if one.summary]
+    texts = {one.id: one.summary.text for one in await engine.summaries(ids)}
+    return [
+        SessionEntry(
+            conversation=name,
+            id=one.id,
+            branch=one.branch,
+            state="open" if one.last is None else "closed",
+            first=one.first,
+            last=one.last,
+            at=one.at,
+            closed_at=one.closed_at,
+            summary=texts.get(one.summary, ""),
+        )
+        for name, one in pairs
+    ]
+
+
+def session_table(entries: Sequence[SessionEntry]) -> str:
+    head = ("session", "conversation", "state", "from", "begun", "about")
+    rows = [
+        (short(one.id), plain(one.conversation), one.state, handle_of(one.first), when(one.at), _subject(one))
+        for one in entries
+    ]
+    return align(head, rows, cuts_last=True)
+
+
+def _subject(one: SessionEntry) -> str:
+    return plain(next(iter(one.summary.splitlines()), ""), SUMMARY_CHARACTERS)

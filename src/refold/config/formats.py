@@ -19,10 +19,9 @@ import msgspec
 
 from refold.config.keys import KEYS, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, SettingKey, all_keys
 from refold.config.layers import DEFAULT, ValueOrigin
-from refold.config.parse import ELSEWHERE, expected
+from refold.config.parse import ELSEWHERE, expected, shown
 from refold.config.resolution import Resolved
-from refold.config.sizes import MAX_TOKENS, shown
-from refold.config.tree import UPSTREAM_NAME, UpstreamSettings
+from refold.config.tree import MAX_TOKENS, UPSTREAM_NAME, UpstreamSettings
 from refold.model.budget import Share, Tokens
 
 HEAD = """\

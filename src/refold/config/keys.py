@@ -13,8 +13,15 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 
 from msgspec import NODEFAULT, Meta, Struct, structs
 
-from refold.config.sizes import Counted
-from refold.config.tree import PLAIN, UPSTREAM_NAME, SettingMask, Settings, UpstreamSettings, takes_text
+from refold.config.tree import (
+    PLAIN,
+    UPSTREAM_NAME,
+    Counted,
+    SettingMask,
+    Settings,
+    UpstreamSettings,
+    takes_text,
+)
 from refold.model.budget import Share, Tokens
 
 Kind: TypeAlias = Literal["switch", "tokens", "share", "size", "list", "table", "plain"]

@@ -28,8 +28,7 @@ from refold.config.keys import (
     nearest,
 )
 from refold.config.layers import DEFAULT, RANKS, Layer, ValueOrigin, flat, line_of, runtime_layer
-from refold.config.parse import read
-from refold.config.sizes import Unreadable
+from refold.config.parse import Unreadable, read
 from refold.config.tree import Settings, UpstreamSettings
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError, SettingFixed, SettingLocked

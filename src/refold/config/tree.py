@@ -4,7 +4,7 @@ A setting is declared once. Its type, its range and its description are here, an
 from them: the key in the file, the variable, the flag, the schema, the commented file and the table in
 docs/configuration.md. The docstring below a setting gives the reason for its default.
 
-A number of tokens and a share of the window are different types, and `sizes` reads both, so a percent is
+A number of tokens and a share of the window are different types, and `parse` reads both, so a percent is
 never taken for tokens. None leaves the choice to the preset, the model or the client; `unset` says to which.
 """
 
@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 from msgspec import Meta, Struct
 
-from refold.config.sizes import MAX_TOKENS, MIN_WINDOW, Counted
 from refold.model.budget import Share, Tokens
 from refold.model.mask import (
     HIDDEN,
@@ -34,6 +33,18 @@ from refold.model.message import DialectName
 # which one is missing. So the author of a new setting decides here whether a secret may be in it,
 # and all code that shows settings uses the mask: `refold config show`, the start notice and the
 # gateway's responses.
+
+
+MAX_TOKENS = 100_000_000
+"""More than any window has; a larger number is a typing error."""
+MIN_WINDOW = 256
+"""No model ever had a smaller window; a smaller number is a percent."""
+
+
+class Counted(Struct, frozen=True):
+    """Marks a number in the tree that counts tokens, so that `4k` is understood; `words` stand for numbers."""
+
+    words: tuple[tuple[str, int], ...] = ()
 
 
 class SettingMask(Struct, frozen=True):

@@ -28,8 +28,14 @@ from msgspec import Struct, structs
 from refold.core.digest.pieces import head
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
-from refold.core.system_messages import is_instruction
-from refold.core.verify import count_fixed_breakpoints, is_refused, takes_system, verify, verify_window
+from refold.core.verify import (
+    count_fixed_breakpoints,
+    is_instruction,
+    is_refused,
+    takes_system,
+    verify,
+    verify_window,
+)
 from refold.core.view import View
 from refold.model.dialect import Dialect
 from refold.model.message import Message, assistant, holds_compaction, opening_span, user

@@ -78,8 +78,9 @@ def with_window(budget: Budget, window: int) -> Budget:
     )
 
 
+@lru_cache(maxsize=256)
 def arithmetic(budget: Budget, output: int | None = None) -> str:
-    """The wall as a sum, for displays and errors."""
+    """The wall as a sum, for displays and errors. Cached, because it is stored with every commit."""
     output = budget.max_output if output is None else output
     reserve = tokens_of(budget.reserve, budget)
     room = budget.window - output - reserve

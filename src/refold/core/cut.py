@@ -132,6 +132,7 @@ def _reached(view: View, keep_tokens: int) -> int:
 
 HALF = Exchanges(Share(0.5, "effective"))
 """The newer half: kept if the window is full and the policy's rule would cut nothing."""
+ALL_TURNS = 2**31
 MOST_TOKENS = 0.5
 """Share of the room. A larger number of tokens was meant for a larger window, and would leave no room to continue."""
 
@@ -153,14 +154,15 @@ def cut_at(
     most = effective
     if moment == "overflow":
         most = min(effective, tokens_of(policy.recovery.keep, budget, effective=effective))
-    is_all_kept = moment == "manual" and keep is not None and view.tokens.tokens <= keep
-    force = moment in ("overflow", "manual") and not is_all_kept
+    if moment == "manual" and not is_full and _is_all_kept(rule, view, budget, effective, keep):
+        return 0
+    force = moment in ("overflow", "manual")
     wanted = wanted_cut(rule, view, budget, effective, most, force=force)
     wanted = min(pair_safe(view, wanted), pair_safe(view, len(view) - 1))
     before_turn = pair_safe(view, folded.active)
     if wanted > folded.active and _is_turn_whole(folded, policy, effective):
         wanted = before_turn
-    if wanted == 0 and moment == "manual" and not is_all_kept:
+    if wanted == 0 and moment == "manual":
         wanted = before_turn
     if wanted == 0 and is_full:
         wanted = pair_safe(view, wanted_cut(HALF, view, budget, effective, effective))
@@ -193,7 +195,20 @@ def _rule(policy: Policy, moment: Moment, keep: int | None) -> Cut | None:
         return rule
     if isinstance(rule, TurnBoundaryBefore | LastMessages):
         return UserBoundaryAfter(Tokens(keep))
+    if isinstance(rule, LastTurns):
+        return LastTurns(ALL_TURNS, Tokens(keep))  # as many turns as fit, and not the rule's number
     return structs.replace(rule, keep=Tokens(keep))
+
+
+def _is_all_kept(rule: Cut, view: View, budget: Budget, effective: int, keep: int | None) -> bool:
+    """True if the number of tokens that a request names holds all messages, or that of a cut by message does:
+    then a single message would leave.
+    """
+    if keep is not None:
+        return view.tokens.tokens <= keep
+    if not isinstance(rule, ByMessage) or not isinstance(rule.keep, Tokens):
+        return False
+    return view.tokens.tokens <= _keep(rule.keep, budget, effective, effective)
 
 
 def _is_turn_whole(folded: Folded, policy: Policy, effective: int) -> bool:

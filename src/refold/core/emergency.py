@@ -16,9 +16,9 @@ from refold.core.assemble import lead_of, summary_handle
 from refold.core.budget import share_of
 from refold.core.digest.pieces import head
 from refold.core.digest.sections import rules_section
-from refold.core.fold import Folded, UserRequest
+from refold.core.fold import Folded, UserRequest, unread_by_model
 from refold.core.policy import Policy
-from refold.core.shown import Edit, Item, Room, Shown, handle_of
+from refold.core.shown import Edit, Item, Room, handle_of, reduce
 from refold.core.stages import AnyStage
 from refold.core.unread_cut import LEAST_BESIDE, needed
 from refold.core.user_requests import missing_lines, request_lines
@@ -33,16 +33,6 @@ NAMES = 16
 """Tokens left for the names of the messages that are removed in addition, to make room for the names themselves."""
 _CHARACTERS_PER_TOKEN = 3
 """A low estimate: text cut by it must fit."""
-
-
-def reduce(shown: Shown, stages: tuple[AnyStage, ...], room: Room) -> tuple[Shown, tuple[Edit, ...]]:
-    """Apply the stages in order; return the messages left and all edits."""
-    edits: list[Edit] = []
-    for stage in stages:
-        result = stage.apply(shown, room)
-        shown = result.shown
-        edits += result.edits
-    return shown, tuple(edits)
 
 
 def squeeze_in(
@@ -135,10 +125,12 @@ def _with_note(
     )
     if not text:
         return folded
-    told = so_far[-1].told_until if so_far else 0
+    begins = min((*gone, *(item.seq for item in folded.items.items)), default=0)
+    told = so_far[-1].told_until if so_far else begins
     note = Summary(
         text, 0, covered, counter.text(text), "mechanical", "cumulative", requests=len(opening), told=told
     )
+    note = unread_by_model(note, so_far[-1] if so_far else None, folded, begins)
     return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, fixed))
 
 

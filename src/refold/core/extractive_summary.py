@@ -20,7 +20,7 @@ from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.pieces import head
 from refold.core.digest.sections import RULES_SHARE, mechanical, sections, without_lists
 from refold.core.digest.shorten import shorten
-from refold.core.fold import Folded, UserRequest
+from refold.core.fold import Folded, UserRequest, unread_by_model
 from refold.core.plan import SummaryRequest, request_room, requests_for
 from refold.core.plan_inputs import BEFORE_CALL, Frame, Now, effective_for, fits
 from refold.core.secrets.redact import redact
@@ -72,7 +72,8 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     first = request.first if is_own else 0
     made = _summary(text, first, request, folded, frame, found.reserve)
     opening = sum(len(line) + 1 for line in asked)
-    return structs.replace(made, carried=_last_model_text(previous) if previous else "", requests=opening)
+    made = structs.replace(made, requests=opening)
+    return unread_by_model(made, previous, folded, _first_number(request))
 
 
 def extended(written: Summary, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
@@ -157,14 +158,9 @@ def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[
             yield from (piece.number for piece in folded.facts.pieces(item.seq, item.seq + 1))
 
 
-def _last_model_text(previous: Summary) -> str:
-    """The text of the last model summary. It was paid for, and holds more than a digest can."""
-    return previous.own_text if previous.kind == "model" else previous.carried
-
-
 def _carried_text(previous: Summary, room: int, folded: Folded) -> str:
     """The last model summary within its share of the room, quoted so that none of its lines looks like one of our lists."""
-    text = quoted_lines(without_lists(_last_model_text(previous)), "carried", begins_line=True)
+    text = quoted_lines(without_lists(previous.model_text), "carried", begins_line=True)
     most, counter = int(room * CARRIED_SHARE), folded.shown.counter
     mark = f"[… {summary_handle(previous.number)} …]"
     length = len(text)
@@ -187,8 +183,15 @@ def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) ->
     first = request.first if is_own else 0
     text = f"{opening}{next(fitting, '')}"
     made = _summary(text, first, request, folded, frame, kind="mechanical")
-    told = request.previous[-1].told_until if request.previous else 0
-    return structs.replace(made, requests=len(opening), told=told)
+    previous = request.previous[-1] if request.previous else None
+    begins = _first_number(request)
+    told = previous.told_until if previous else begins
+    made = structs.replace(made, requests=len(opening), told=told)
+    return unread_by_model(made, previous, folded, begins)
+
+
+def _first_number(request: SummaryRequest) -> int:
+    return min((item.seq for item in request.items), default=request.first)
 
 
 def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:

@@ -490,6 +490,20 @@ class Folded(Struct, frozen=True, dict=True):
         return self.lead.tokens + self.shown.tokens.tokens
 
 
+def unread_by_model(summary: Summary, previous: Summary | None, folded: Folded, first: int) -> Summary:
+    """A summary that no model wrote, with the text of the last model summary, and the number from which on no
+    model has read the messages. `first` is the number of the first message shown until now.
+
+    The number stays unknown in a resumed session, because other sessions lie between its messages. A summary
+    of its own messages only is never merged into the next one.
+    """
+    if summary.scope == "own":
+        return summary
+    carried, read = (previous.model_text, previous.read_until) if previous else ("", folded.origin)
+    is_one_range = (previous.last if previous else first) >= folded.origin
+    return structs.replace(summary, carried=carried, model_read=read if is_one_range else -1)
+
+
 def _with_compaction_first(items: Sequence[Item], covered: int) -> Sequence[Item]:
     """The items with the provider's newest compaction and its calls' results first, if a summary covers
     messages after it: a provider ignores everything before its own compaction, the summary included.

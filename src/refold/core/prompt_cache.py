@@ -191,6 +191,28 @@ def _thinned(window: Window, own: list[Mark], excess: int) -> Window:
     return structs.replace(window, messages=tuple(messages))
 
 
+def within_limit(window: Window) -> Window:
+    """The window without its oldest breakpoints in messages, if it has more than its format allows: the provider
+    would refuse it. Those of the system prompt and the tools stay, because they are never changed.
+    """
+    fixed, messages, marks = window.fixed, list(window.messages), list(window.breakpoints)
+    most = fixed.dialect.max_breakpoints
+    held = [count_breakpoints(message.parts) for message in messages]
+    tools = sum(len(breakpoint_in(tool.raw)) for tool in fixed.tools if tool.raw is not None)
+    system = sum(count_breakpoints(message.parts) for message in fixed.system)
+    excess = sum(held) + len(marks) + tools + system + (fixed.automatic is not None) - most
+    if not most or excess <= 0:
+        return window
+    for index, found in enumerate(held):
+        if excess <= 0:
+            break
+        place = window.place(index)
+        left = [mark for mark in marks if mark.index != place]
+        excess -= found + len(marks) - len(left)
+        messages[index], marks = unmarked(messages[index]), left
+    return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))
+
+
 def _choose(wanted: Iterable[Wish], taken: set[Place], free: int) -> dict[Place, str]:
     chosen = dict[Place, str]()
     for reason, place in wanted:

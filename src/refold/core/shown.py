@@ -6,7 +6,7 @@ its position and its number, so the original can always be found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Protocol
 
@@ -121,6 +121,16 @@ class Stage(Protocol):
     """A reduction. Its fields are its settings, so that a policy is data."""
 
     def apply(self, shown: Shown, room: Room) -> StageResult: ...
+
+
+def reduce(shown: Shown, stages: Iterable[Stage], room: Room) -> tuple[Shown, tuple[Edit, ...]]:
+    """Apply the stages in order; return the messages left and all edits."""
+    edits: list[Edit] = []
+    for stage in stages:
+        result = stage.apply(shown, room)
+        shown = result.shown
+        edits += result.edits
+    return shown, tuple(edits)
 
 
 def handle_of(seq: int, part: int | None = None) -> str:

@@ -14,17 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from refold.core.shown import Edit, Item, handle_of
-from refold.core.verify import is_directive, takes_system
+from refold.core.verify import is_directive, is_instruction, takes_system
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Opaque, opening_span
 
 MOVED = "a system message may stand only behind a user message"
 _ROLES = ("system", "developer")
-
-
-def is_instruction(message: Message) -> bool:
-    """True for a system or developer message with text."""
-    return message.role in _ROLES and not is_directive(message)
 
 
 def is_setting(message: Message) -> bool:

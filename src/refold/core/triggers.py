@@ -25,6 +25,7 @@ from refold.core.policy import (
     MessagesToRefine,
     Moment,
     OverBudget,
+    Policy,
     RemainingTokens,
     ReportedOverflow,
     TokenRatio,
@@ -178,6 +179,13 @@ def _messages(trigger: Trigger) -> int | None:
 ASKED_FOR = "asked for"
 MAX_IN_VAIN = 3
 """After so many compactions in a row without gain, only a window that does not fit is compacted again."""
+
+
+def has_rule(policy: Policy, moment: Moment) -> bool:
+    """Whether the policy has a rule for this moment. Without one, nothing is due then, except that a window
+    must fit before a call.
+    """
+    return moment in policy.triggers or moment in policy.reduce_at
 
 
 def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:

@@ -1,10 +1,14 @@
-"""Shortens messages that the model has not read yet, if they do not fit beside the messages that must stay.
+"""Shortens messages that the model has not read yet.
+
+They have never been sent, so no cached prefix changes. A cut message keeps its beginning, its end, the parts
+between them that the window does not show already, and the user's rules in full.
 
 The newest tool results and the newest question reach the model in full: everything else is summarised,
 masked or dropped first. They are cut only if they do not fit beside the instructions, the question they
-belong to, the calls they answer and the smallest summary. Then they share all the room that is left: the
-largest is cut first, so that smaller ones stay whole. They have never been sent, so no cached prefix
-changes.
+belong to, the calls they answer and the smallest summary (`fit_unread`). Then they share all the room that is
+left: the largest is cut first, so that smaller ones stay whole.
+
+A policy with arrival stages shortens every message as it arrives (`arrive`). No preset has any.
 """
 
 from __future__ import annotations
@@ -15,17 +19,19 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from refold.core.budget import share_of
-from refold.core.digest.extract import Sight, in_sight
+from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Sight, in_sight
 from refold.core.digest.facts import text_of
 from refold.core.digest.ledger import rules
 from refold.core.digest.pieces import ends
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, shorten
 from refold.core.digest.typed_text import said_by_user
 from refold.core.fold import Folded
-from refold.core.plan_inputs import Frame, Now, effective_for, fits
-from refold.core.shown import Edit, Item, handle_of
+from refold.core.plan_inputs import Frame, Now, effective_for, fits, limit_for
+from refold.core.shown import Edit, Item, Room, Shown, handle_of, reduce
+from refold.core.stages import AnyStage, Fit
 from refold.core.stages.parts import unread_from
 from refold.core.system_messages import is_setting, newest_instruction
+from refold.model.message import Message, holds_compaction, tool
 
 # Text that the model sees already, which quotes need not repeat
 
@@ -145,3 +151,60 @@ def _shortened(item: Item, most: int, folded: Folded, frame: Frame, covered: Abs
         must=tuple(rules(ends(said.text, MAX_LEDGER))) if (said := said_by_user(message)) else (),
     )
     return Item(short, item.seq, counter.message(short))
+
+
+# Messages as they arrive, for policies with arrival stages
+
+_BEFORE_CALL = Now("before_call")
+REASON = "larger than its share"
+SIXTH = 6
+"""In a small room, the floor of a message is at most the room divided by this."""
+
+
+def arrive(folded: Folded, frame: Frame, number: int) -> tuple[Message, tuple[Edit, ...]]:
+    """The form in which an indexed original is to be shown, and the edits for its cuts."""
+    entry, edits = folded.original(number), list[Edit]()
+    item = Item(entry.message, number, entry.tokens)
+    for stage in frame.policy.arrival if frame.policy.enabled else ():
+        item, more = _apply_stage(item, stage, folded, frame)
+        edits += more
+    return item.message, tuple(edits)
+
+
+def largest_result(frame: Frame) -> int:
+    """Largest tool result, in tokens, that is shown in full as it arrives; 0 for no limit."""
+    stages = frame.policy.arrival if frame.policy.enabled else ()
+    limits = [_limit(stage, tool("", ""), _room(frame)) for stage in stages if isinstance(stage, Fit)]
+    return min((limit for limit in limits if limit >= LEAST), default=0)
+
+
+def _apply_stage(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[Item, tuple[Edit, ...]]:
+    """The item after one stage. `Fit` would cut by position; here the text to keep is chosen by content."""
+    instructions, counter, room = frame.instructions, folded.shown.counter, _room(frame)
+    if not isinstance(stage, Fit):
+        shown, edits = reduce(
+            Shown((item,), 1), (stage,), Room(room, instructions, counter, folded.shown.dialect)
+        )
+        return (shown.items[0], edits) if shown.items else (item, ())
+    limit = _limit(stage, item.message, room)
+    if limit < LEAST or item.tokens <= limit:
+        return item, ()
+    short = _shortened(item, limit, folded, frame, terms_in_sight(folded, frame))
+    edit = Edit("fit", item.seq, item.tokens, short.tokens, REASON, handle_of(item.seq))
+    return (short, (edit,)) if item.tokens - short.tokens >= WORTHWHILE else (item, ())
+
+
+def _room(frame: Frame) -> int:
+    """Tokens for all messages together."""
+    return max(0, limit_for(frame, _BEFORE_CALL) - frame.instructions)
+
+
+def _limit(stage: Fit, message: Message, room: int) -> int:
+    """Most tokens of a message; 0 for no limit."""
+    share = stage.user_share if message.role == "user" else stage.input_share
+    if message.results:
+        share = stage.result_share
+    if not share or message.role in ("system", "developer") or holds_compaction(message):
+        return 0
+    floor = min(stage.floor // CHARACTERS_PER_TOKEN, room // SIXTH)
+    return max(floor, share_of(share, room))

@@ -59,6 +59,11 @@ def is_directive(message: Message) -> bool:
     return message.role in ("system", "developer") and is_opaque(message)
 
 
+def is_instruction(message: Message) -> bool:
+    """True for a system or developer message with text."""
+    return message.role in ("system", "developer") and not is_directive(message)
+
+
 def is_opaque(message: Message) -> bool:
     return bool(message.parts) and all(type(part) is Opaque for part in message.parts)
 

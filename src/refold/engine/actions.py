@@ -16,7 +16,6 @@ from math import ceil
 from msgspec import Struct, structs
 
 from refold.core import extractive_summary
-from refold.core.arrival_cap import arrive
 from refold.core.assemble import broken_rules, with_last_word
 from refold.core.budget import OUTPUT_PART, output_after, tokens_of
 from refold.core.cost import rewrite_pays
@@ -47,10 +46,10 @@ from refold.core.plan_inputs import fits, limit_for, lowered_output, output_for,
 from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import mark_window
 from refold.core.shown import Edit, handle_of
-from refold.core.system_messages import is_instruction, moved_edits
-from refold.core.triggers import fold_point, with_digests
-from refold.core.unread_cut import terms_in_sight
-from refold.core.verify import verify_fit
+from refold.core.system_messages import moved_edits
+from refold.core.triggers import fold_point, has_rule, with_digests
+from refold.core.unread_cut import arrive, terms_in_sight
+from refold.core.verify import is_instruction, verify_fit
 from refold.core.view import View
 from refold.engine.events import (
     Event,
@@ -61,8 +60,17 @@ from refold.engine.events import (
     sized,
     summary_switched,
 )
-from refold.engine.state import Change, Receipt, Sent, State
-from refold.engine.summary_authors import NO_ROOM, NO_SUMMARISER, RECOVERY, STILL_WRITING, UNUSABLE
+from refold.engine.state import (
+    NO_ROOM,
+    NO_SUMMARISER,
+    RECOVERY,
+    STILL_WRITING,
+    UNUSABLE,
+    Change,
+    Receipt,
+    Sent,
+    State,
+)
 from refold.model.budget import Budget
 from refold.model.errors import (
     DoesNotFit,
@@ -344,20 +352,22 @@ class _Draft:
         state = self.state
         folded = state.folded.with_tools(state.frame.policy.file_tools)
         secrecy, folded = state.secrecy.take(folded, message, is_marked=sensitive, later=later)
-        message, edits = arrive(folded, state.frame, folded.size - 1)
+        message, edits = folded.original(folded.size - 1).message, tuple[Edit, ...]()
+        if state.frame.policy.arrival:
+            message, edits = arrive(folded, state.frame, folded.size - 1)
         shown = folded.display(message)
-        self.set(secrecy=secrecy)
         if edits:
+            self.set(secrecy=secrecy)
             change = self._change(shown, "reduce", "larger than its share", edits, raw=1)
             self.events.append(pruned(self.state, change, "arrival"))
-        self.set(folded=shown)
+        self.set(secrecy=secrecy, folded=shown)
 
     def _act_after(self, message: Message) -> None:
         """Run the triggers that a new message fires: after a reply, or ahead of the next call."""
         is_waiting, policy = bool(self.state.folded.shown.progress.open_calls), self.state.frame.policy
         if message.role == "assistant":
             if policy.deferred or not is_waiting:
-                self.act("after_call")
+                self._act_by_rule("after_call")
         elif policy.prepares and not is_waiting and self._last_speaker() != "assistant":
             self.act("before_call")
 
@@ -410,9 +420,9 @@ class _Draft:
         if is_turn_start and self.state.late is not None and self._may_switch():
             self._use_late_summary()
         if is_turn_start:
-            planned = self.act("turn_start")
-            if self.awaited is not None:
-                return planned
+            started = self._act_by_rule("turn_start")
+            if started is not None and self.awaited is not None:
+                return started
         done, planned = len(self.state.receipts), self.act("before_call")
         if len(self.state.receipts) > done and "before_call" in self.state.frame.policy.reduce_at:
             planned = self.act("before_call")  # a new summary leaves less room for the reduced messages
@@ -421,14 +431,25 @@ class _Draft:
             planned = self.act("before_call")
         return planned
 
-    def act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
-        """Plan at a moment, and carry out the plan."""
+    def _act_by_rule(self, moment: Moment) -> Plan | None:
+        """Act at a moment at which nothing is due if the policy has no rule for it."""
+        if has_rule(self.state.frame.policy, moment):
+            return self.act(moment)
+        self._repair(moment)
+        return None
+
+    def _repair(self, moment: Moment) -> None:
+        """Show compactions in the form that is sent, and before a call mend messages that arrived broken."""
         self._show_twins()
         if moment != "after_call" and is_broken(self.state.folded):
             mended, edits = mend(self.state.folded)
             change = self._change(mended, "reduce", BROKEN, edits)
             self.events.append(pruned(self.state, change, "automatic"))
             self.set(folded=mended)
+
+    def act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
+        """Plan at a moment, and carry out the plan."""
+        self._repair(moment)
         planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
         if planned.request is not None and self.state.late is not None:
             self._use_late_summary()  # this fold builds on it, and not on the digest
@@ -544,6 +565,8 @@ class _Draft:
     def _with_reason(self, planned: Plan) -> Plan:
         """Return the plan in which a note about removed messages says why no model wrote it."""
         why, before = self._why_without_model(NO_ROOM), self.state.folded
+        if planned.next is before and planned.sent is before:
+            return planned
         kept, sent = (one if one is before else one.with_reason(why) for one in (planned.next, planned.sent))
         return structs.replace(planned, next=kept, sent=kept if planned.sent is planned.next else sent)
 
@@ -719,7 +742,9 @@ class _Draft:
         sent, asked = size_of(shown, state.frame), state.output
         allowed = state.frame.budget.window - asked
         found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
-        found = found.without(held or 0)
+        limits, found = state.limits.ignore(found.without(held or 0))
+        if limits is not state.limits:
+            self.state = state = state.with_limits(limits)
         if not found.is_overflow and status in (400, 422) and self._mend_all():
             self.send(lambda: self.act("before_call"))
             return

@@ -69,8 +69,7 @@ from refold.engine.history import (
 from refold.engine.journal import Journal
 from refold.engine.provider_compactions import Compactions, Maker, compactions_since
 from refold.engine.recall import RECENT_CALLS, is_handle
-from refold.engine.session_summaries import SessionSummaries
-from refold.engine.sessions import OpenedSession
+from refold.engine.sessions import OpenedSession, SessionSummaries
 from refold.engine.settings import (
     SUMMARISER_TIMEOUT_S,
     USUAL_OUTPUT,
@@ -81,9 +80,8 @@ from refold.engine.settings import (
     dollars_for,
     state_for,
 )
-from refold.engine.state import Bill, Receipt, Sent, State
+from refold.engine.state import Bill, Receipt, Sent, State, SummaryAuthor, author_of
 from refold.engine.status import Preview, Status, preview_of, status_of
-from refold.engine.summary_authors import SummaryAuthor, author_of
 from refold.engine.summary_jobs import CLOSED, REPLACED, SummaryFunction, SummaryJobs, settled, summariser_of
 from refold.model.errors import (
     ConfigError,
@@ -120,6 +118,9 @@ _log = logging.getLogger("refold")
 MAX_CONFLICTS = 200
 """How many times an action runs again after a conflict. A program that writes without a pause wins for a
 second or two, because it need not reload; so many conflicts in a row mean that something is wrong."""
+WINDOW_READ_S = 10.0
+"""Seconds after which an open conversation reads the learnt window again: another one may have learnt it, or
+`refold limits` may have forgotten it."""
 EVERYTHING = 10**9
 COUNT_S = 5.0
 """Seconds that a request waits for the provider's count of its tokens."""
@@ -246,6 +247,7 @@ class Conversation:
         finds_twins: bool,
     ) -> None:
         self._journal, self._is_empty, self._finds_twins = journal, is_empty, finds_twins
+        self._window_read_at = journal.clock()
         self._summariser_timeout_s = settings.summariser_timeout_s
         self._state, self._size = state_for(settings)
         self._is_open = self._is_stale = False
@@ -353,7 +355,8 @@ class Conversation:
             done, draft = await run_text_act(size, act)
             session = self._journal.session
             if draft is not None:
-                done = structs.replace(done, state=draft.state)
+                if draft.state is not done.state:
+                    done = structs.replace(done, state=draft.state)
                 place, self._is_stale = self._journal.head.place, True
                 try:
                     commit = self._journal.commit_draft(draft)
@@ -378,6 +381,8 @@ class Conversation:
         self._state = state = done.state
         self._events.put(done.events)
         self._warn_of_unused_model(done.events)
+        if (stated := state.limits.ignored) is not None:
+            warn_once(f"a refusal stated a window of {stated:,} tokens, which no model has; it is ignored")
         if done.has_skipped:
             self._jobs.note_skipped()
         is_switched = any(isinstance(event, SummarySwitched) for event in done.events)
@@ -414,8 +419,17 @@ class Conversation:
             head = await self._journal.current_head()
             if head is None or head.place != self._journal.head.place:
                 await self._load()
+            await self._follow_learned_window()
         state = self._jobs.with_prepared(self._state)
         return structs.replace(state, at=self._journal.clock())
+
+    async def _follow_learned_window(self) -> None:
+        """Use the window that another conversation has learnt since, or none if it was forgotten."""
+        now, known_at = self._journal.clock(), self._window_read_at
+        if 0 <= now - known_at < WINDOW_READ_S or self._state.limits.attempts:
+            return  # a clock that was set back reads it again; a call that recovers keeps its limits
+        self._window_read_at = now
+        self._state = await self._journal.with_learned_window(self._state)
 
     async def _settle(self) -> None:
         """Decide whether a commit of unknown outcome was stored. With stored content a reload shows it.
@@ -1375,7 +1389,7 @@ def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
 
 def _in_memory(settings: ConversationSettings) -> Journal:
     """Return the journal of a conversation that ends with its program."""
-    from refold.stores.memory.store import MemoryStore
+    from refold.stores.memory import MemoryStore
 
     now = time.time()
     session = Session(id=uuid4().hex, branch="main", first=0, at=now)

@@ -326,8 +326,9 @@ class EventQueue:
             if isinstance(event, CompactionEnd) and event.model:
                 event = structs.replace(event, dollars=self._price(event.model, event.usage))
             event = structs.replace(event, conversation=self.conversation, branch=self.branch)
-            for stream in list(self._streams):
-                stream.put(event)
+            if self._streams:
+                for stream in list(self._streams):
+                    stream.put(event)
             if self._listener is None:
                 continue
             try:

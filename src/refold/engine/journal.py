@@ -89,14 +89,16 @@ class Notes(Struct, frozen=True):
     """The fill level, as the program that wrote these notes saw it."""
     called_at: float = 0.0
     """The time of the last call, see `State.called_at`."""
+    outputs: tuple[int, ...] = ()
+    """The outputs that the last calls asked for: they move the fold point, see `State.outputs`."""
 
     @property
     def lasting(self) -> Notes:
-        """The notes without the fill level and the time of the last call. Only a difference here is worth a
+        """The notes without the fill level, and the time and outputs of the last calls. Only a difference here is worth a
         commit of its own: the level follows from the rest, and from the window of the program that reads it,
         and a reply follows the call.
         """
-        return structs.replace(self, standing=FillLevel(), called_at=0.0)
+        return structs.replace(self, standing=FillLevel(), called_at=0.0, outputs=())
 
 
 def read_notes(notes: bytes) -> Notes:
@@ -144,7 +146,7 @@ def _lasting_notes(state: State) -> Notes:
 
 def _with_level(notes: Notes, state: State) -> Notes:
     """Return the notes with the fill level and the time of the last call."""
-    return structs.replace(notes, standing=state.fill_level, called_at=state.called_at)
+    return structs.replace(notes, standing=state.fill_level, called_at=state.called_at, outputs=state.outputs)
 
 
 def inherited(notes: bytes, size: int) -> bytes:
@@ -591,7 +593,7 @@ class Journal:
         changes: tuple[records.InstalledCompaction, ...] = ()
         for one in draft.batch.changes:
             changes = (*changes, await self.renamed(one, *changes) if one.written else one)
-        batch = structs.replace(draft.batch, changes=changes)
+        batch = structs.replace(draft.batch, changes=changes) if changes else draft.batch
         await self.commit(batch, draft.secrets, draft.instructions)
         self._notes, self._fill_level = draft.notes, draft.fill_level
         opened = [change.opens for change in changes if change.opens]
@@ -606,9 +608,11 @@ class Journal:
         instructions = instructions or self.instructions
         if batch.notes is not None and self.model != self.head.model:
             batch = structs.replace(batch, model=self.model)
-        if batch.notes is not None:
+        if batch.notes is not None and instructions.unstored:
             batch = structs.replace(batch, blobs=instructions.unstored)
-        whole = await self.meaning.embedded(batch, secrets) if self.keeps_content else without_content(batch)
+        whole = batch if self.keeps_content else without_content(batch)
+        if whole.changes and self.keeps_content:
+            whole = await self.meaning.embedded(batch, secrets)
         self.head = await self.store.commit(self.head, whole)
         self.instructions = instructions.as_stored() if whole.blobs else instructions
 
@@ -651,12 +655,15 @@ class Journal:
 
     def _is_news(self, noted: Notes, fill_level: FillLevel) -> bool:
         """Whether the notes have to be stored: the fill level does not follow from the stored messages, or
-        following it would mean to read many of them, or the stored time of the last call is too old.
+        following it would mean to read many of them, or the stored time of the last call is too old, or
+        another output moves the fold point.
         """
         if noted.standing != fill_level or self.model != self.head.model:
             return True
         stored = read_notes(self.head.notes)
         if noted.called_at - stored.called_at >= CALL_PRECISION_S:
+            return True
+        if max(noted.outputs, default=0) != max(stored.outputs, default=0):
             return True
         return fill_level.size - stored.standing.size >= MOST_SINCE
 
@@ -675,7 +682,7 @@ class Journal:
         if self.keeps_content or head.next_seq != state.size:  # else the state in memory is the only copy
             state = await self._read(state, notes)
         state = await self._measured_here(state, is_first=is_first)
-        return await self._with_learned_window(state) if is_first else state
+        return await self.with_learned_window(state) if is_first else state
 
     async def _read(self, state: State, notes: Notes) -> State:
         head, before = self.head, state
@@ -703,6 +710,7 @@ class Journal:
             meter=notes.meter,
             bill=notes.bill,
             called_at=max(state.called_at, notes.called_at),
+            outputs=notes.outputs or state.outputs,
         ).with_calibration(notes.calibration)
         if head.notes and head.model == self.model:
             return state
@@ -734,7 +742,7 @@ class Journal:
         """Return the state of an empty branch with the calibration and the window that other conversations
         learnt about the model.
         """
-        return await self._with_learned_window(await self._with_calibration(state))
+        return await self.with_learned_window(await self._with_calibration(state))
 
     async def _with_calibration(self, state: State) -> State:
         if not self.learns:
@@ -744,7 +752,10 @@ class Journal:
             state = state.with_calibration(calibration)
         return state
 
-    async def _with_learned_window(self, state: State) -> State:
+    async def with_learned_window(self, state: State) -> State:
+        """Return the state with the window that a refusal taught any conversation with this model, as the store
+        has it now.
+        """
         if not self.learns:
             return state
         known = await self.store.learnt(self.head.owner, WINDOW, self.learns)
@@ -858,6 +869,13 @@ class Journal:
         branch = await run_text_work(sum(one.characters for one in messages), empty.extend, messages)
         held = folded.held | {one.number for one in earlier if one.is_secret}
         return structs.replace(folded, branch=branch, origin=first, told=0, held=held)
+
+    async def with_unread(self, state: State, folded: Folded) -> Folded:
+        """Return the branch with the messages behind its newest summary that no model has read."""
+        newest = folded.summaries[-1] if folded.summaries else None
+        if newest is None or newest.last < folded.origin:
+            return folded  # in a resumed session, messages of other sessions lie between
+        return await self.with_originals(state, folded, newest.read_until)
 
     def _title(self, state: State) -> str:
         """Return the title of the conversation if its first question is new. A sensitive question is not

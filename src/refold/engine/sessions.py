@@ -1,14 +1,20 @@
-"""Sessions: begin a new one, resume an earlier one, and attach summaries to closed ones.
+"""Sessions: begin a new one, resume an earlier one, and summarise closed ones.
 
 No session is reopened and no message is moved. A new session begins at the next message, and shows at its
 start nothing, a summary, or all messages that an earlier session showed. A closed session has a digest of its
-own words at once; a model's summary replaces the digest later.
+own words at once. A model summarises it in the background (`SessionSummaries`), and its summary replaces the
+digest. If a session with only a digest is resumed and does not fit in full, the resume waits for the summary.
+On every failure the digest stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -23,12 +29,24 @@ from refold.core.shown import Item
 from refold.core.user_requests import request_lines, with_requests
 from refold.engine.journal import Journal, conversation_gone, empty_view, encoder, write_notes, write_snapshot
 from refold.engine.state import State
+from refold.engine.summary_jobs import (
+    CLOSED,
+    MOVED_ON,
+    SummariserCall,
+    SummaryJobs,
+    attach,
+    digest_id,
+    has_own_summary,
+    in_background,
+    supersede_job,
+)
 from refold.engine.summary_source import SummarySource
-from refold.model.errors import NotFound
+from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports import records
-from refold.ports.records import Batch, Carries, Compaction, Embedding, Head, Session, StoredSummary
-from refold.ports.store import SessionRows, Store
+from refold.ports.models import Summariser
+from refold.ports.records import Batch, Carries, Compaction, Head, Session, StoredSummary
+from refold.ports.store import Store
 from refold.text_work import run_text_work
 
 NEW, RESUMED = "a new session", "an earlier session goes on"
@@ -225,7 +243,9 @@ def _with_summary(state: State, summary: Summary, earlier: Folded) -> Folded:
     room = request_room(frame, SUMMARY_TOKENS)
     lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)
     summary = with_requests(summary, lines, view.counter)
-    whole = structs.replace(summary, reserve=(), scope="cumulative", last=cleared.size)
+    whole = structs.replace(
+        summary, reserve=(), scope="cumulative", last=cleared.size, told=-1, model_read=-1
+    )  # its messages have other numbers here, and are not read again
     lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed)
     return cleared.lead_by((whole,), lead)
 
@@ -272,6 +292,7 @@ class ClosedSession(Struct, frozen=True):
 
 async def closed_session(journal: Journal, state: State, session: Session) -> ClosedSession:
     shown, last = await shown_in(journal, state, session), session.last or 0
+    shown = await (await _on_branch_of(journal, session)).with_unread(state, shown)
     return ClosedSession(session, shown, request_of(state, shown, session, last))
 
 
@@ -322,16 +343,6 @@ def digest_of(journal: Journal, state: State, shown: Folded, session: Session, l
     )
 
 
-def digest_id(session: Session) -> str:
-    """Return the id of the digest that a session is closed with."""
-    return f"closing-{session.id}"
-
-
-def has_own_summary(session: Session) -> bool:
-    """Whether the session has a summary other than the digest it was closed with."""
-    return session.summary not in {"", digest_id(session)}
-
-
 def room_of(state: State) -> int:
     """Tokens of the window that an earlier session may take."""
     budget = state.frame.budget
@@ -355,27 +366,143 @@ def source_of(
     return SummarySource(closed.shown, frame, state.secrecy), request
 
 
-async def attach(
-    store: SessionRows,
-    owner: str,
-    session: Session,
-    written: StoredSummary,
-    embedding: Embedding | None = None,
-) -> bool:
-    """Replace the digest of a closed session by a summary; False if the session has another summary."""
-    if not written.summary.text or has_own_summary(session):
-        return False
-    return await store.attach_summary(owner, session.id, written, embedding, replaces=session.summary)
+# Summaries of closed sessions, written by a model
+
+_log = logging.getLogger("refold")
+
+LEAST_TOKENS = 300
+"""The smallest session that a model is asked about. A summary with its headings takes about as many tokens,
+and one that is no smaller than its source is refused."""
+USED = "it became the session's own summary"
 
 
-async def supersede_job(store: Store, owner: str, one: Compaction, why: str) -> bool:
-    """End a job for a session that has ended. If its summary was written and covers all of the session, it
-    replaces the digest.
+class SessionSummaries:
+    """Has the closed sessions of one conversation summarised, one at a time."""
 
-    A session without even a digest has no vector either. It gets both when it is resumed.
-    """
-    session = await store.session(owner, one.base) if one.state == "summarised" else None
-    if session is not None and (session.last, session.summary) == (one.cut, digest_id(session)):
-        for written in await store.written(owner, [one.id]):
-            await attach(store, owner, session, written)
-    return await store.give_up(owner, one.id, one.holder, "superseded", why)
+    def __init__(self, journal: Journal, jobs: SummaryJobs, current: Callable[[], State]) -> None:
+        self._journal, self._jobs, self._current = journal, jobs, current
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._lock = asyncio.Lock()
+
+    async def wait(self) -> None:
+        """Wait until no summary is being written."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def stop(self) -> None:
+        """Cancel the summaries in progress; the sessions keep their digests."""
+        stopped = set(self._tasks)
+        for task in stopped:
+            task.cancel()
+        if stopped:
+            await asyncio.wait(stopped)
+
+    async def detach_job(self) -> asyncio.Task[Summary | None] | None:
+        """Let the running job go on without the conversation, because it is paid for. Return it if it summarises
+        the session about to be closed.
+        """
+        is_about_it, job = self._jobs.is_current, self._jobs.release()
+        if job is None:
+            await self._jobs.stop(MOVED_ON)
+            return None
+        self._hold(job)
+        return job if is_about_it else None
+
+    def begin(self, closed: str, job: asyncio.Task[Summary | None] | None) -> None:
+        """Start the summary of a closed session, after the `job` that was already writing about it."""
+        if self._jobs.summariser is not None and self._journal.keeps_content:
+            self._hold(in_background(self._summarise(closed, self._jobs.summariser, job)))
+
+    async def ensure_written(self, session: Session) -> None:
+        """Wait for the summary of a session that is to be resumed, if it has only a digest and does not fit
+        in full. Cancelling the waiter does not stop the job.
+        """
+        summariser = self._jobs.summariser
+        if summariser is None or not self._journal.keeps_content:
+            return
+        closed: ClosedSession | None = None
+        with suppress(RefoldError):
+            closed = await self._without_summary(session.id, is_awaited=True)
+        if closed is None:
+            return
+        task = in_background(self._summarise(session.id, summariser, is_awaited=True))
+        self._hold(task)
+        await asyncio.wait({task})
+
+    def _hold(self, task: asyncio.Task[Summary | None] | asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _summarise(
+        self,
+        which: str,
+        summariser: Summariser,
+        job: asyncio.Task[Summary | None] | None = None,
+        *,
+        is_awaited: bool = False,
+    ) -> None:
+        if job is not None:
+            await asyncio.wait({job})
+        try:
+            async with self._lock:
+                closed = await self._without_summary(which, is_awaited=is_awaited)
+                if closed is not None:
+                    await self._write(closed, summariser, _result(job), is_awaited=is_awaited)
+        except RefoldError as error:
+            _log.warning("a closed session could not be summarised: %s", type(error).__name__)
+
+    async def _without_summary(self, which: str, *, is_awaited: bool) -> ClosedSession | None:
+        """Return a closed session that needs a summary. If a caller waits for it, only one that does not fit
+        in full.
+        """
+        journal, state = self._journal, self._current()
+        session = await journal.store.session(journal.head.owner, which)
+        try:
+            session = await resumable(journal, session) if session else None
+        except NotFound:
+            return None
+        if session is None or has_own_summary(session):
+            return None
+        closed = await closed_session(journal, state, session)
+        is_needed = closed.shown.tokens >= LEAST_TOKENS
+        return closed if is_needed and not (is_awaited and fits(state, closed)) else None
+
+    async def _write(
+        self, closed: ClosedSession, summariser: Summariser, earlier: Summary | None, *, is_awaited: bool
+    ) -> None:
+        question, state = SummariserCall(summariser), self._current()
+        source, request = source_of(state, closed, earlier)
+
+        async def write() -> Summary | None:
+            task = partial(source.task, request)
+            return await self._jobs.answer(
+                question, request, task, source.text_size, is_awaited=lambda: is_awaited
+            )
+
+        spec = self._jobs.job_spec(question, write, self._jobs.recipe(summariser, state, ""))
+        wanted = structs.replace(spec, is_wanted=True)
+        try:
+            result = await self._jobs.run(closed.request, wanted, closed.session)
+        except asyncio.CancelledError:
+            if question.is_asked:
+                self._jobs.report_discarded(request.first, request.last, CLOSED)
+            raise
+        if result.summary is not None:
+            await self._attach(closed.session, result.summary)
+
+    async def _attach(self, session: Session, summary: Summary) -> None:
+        journal = self._journal
+        owner, store = journal.head.owner, journal.store
+        written = StoredSummary(id=summary.id, summary=summary, at=journal.clock())
+        known = await store.session(owner, session.id)
+        await attach_with_vector(journal, self._current(), known or session, written)
+        for one in await store.unfinished(owner, session.branch):
+            if one.base == session.id and one.state != "running":
+                await supersede_job(store, owner, one, USED)
+
+
+def _result(job: asyncio.Task[Summary | None] | None) -> Summary | None:
+    """Return the summary of a job that has ended."""
+    if job is None or job.cancelled() or job.exception() is not None:
+        return None
+    return job.result()

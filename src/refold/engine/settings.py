@@ -208,18 +208,21 @@ def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
 
 def _budget(settings: ConversationSettings, window: WindowSize) -> Budget:
     output = settings.max_output
-    if output is None:
-        model = find_model(settings.model)
-        able = model.max_output if model and model.max_output else USUAL_OUTPUT
-        output = min(able, USUAL_OUTPUT, window.tokens // OUTPUT_PART)
     return Budget(
         window=window.tokens,
         limit=settings.limit,
-        max_output=output,
+        max_output=usual_output(window.tokens, settings.model) if output is None else output,
         thinking=settings.thinking_budget,
         is_output_stated=settings.max_output is not None,
         source=window.source,
     )
+
+
+def usual_output(window: int, model: str = "") -> int:
+    """Return the tokens of a window that are kept free for a reply, if nothing states its length."""
+    found = find_model(model)
+    able = found.max_output if found and found.max_output else USUAL_OUTPUT
+    return min(able, USUAL_OUTPUT, window // OUTPUT_PART)
 
 
 def _window_size(settings: ConversationSettings, policy: Policy) -> WindowSize:

@@ -48,7 +48,6 @@ from refold.core.secrets.redact import texts_of, values_of
 from refold.core.shown import Edit
 from refold.core.triggers import pressure
 from refold.core.view import View
-from refold.engine.summary_authors import author_of
 from refold.model.budget import Budget, Tokens, WindowSource
 from refold.model.errors import ConfigError, Overflow
 from refold.model.message import Message, user
@@ -56,6 +55,56 @@ from refold.model.summary import Author, Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
 from refold.ports.records import StoredMessage
+
+# Authors of summaries, and the reasons for which a configured model did not write one
+
+NO_SUMMARISER = "no summariser is configured"
+STILL_WRITING = "the model is still writing"
+RECOVERY = "recovery from an overflow asks no model"
+NO_ROOM = "the window was full, and the policy asks no model then"
+UNUSABLE = "the model's summary could not be used"
+MODEL_FAILED = "the model failed"
+OUT_OF_MONEY = "max_spend is reached"
+READY = "model summary ready"
+WROTE_NONE = "the model wrote none"
+
+
+class SummaryAuthor(Struct, frozen=True):
+    """The author of the text that stands for messages which left the window."""
+
+    author: Author = ""
+    model: str = ""
+    """The model that wrote it, if known."""
+    why: str = ""
+    """Why no model wrote it; empty if one did."""
+
+    @classmethod
+    def of(cls, summary: Summary) -> SummaryAuthor:
+        return cls(summary.author, summary.model, summary.why)
+
+    @property
+    def text(self) -> str:
+        """The author in a line, such as `model gpt-4o-mini` or `digest; the model is still writing`."""
+        if self.author == "model":
+            return f"model {self.model}".rstrip()
+        return f"{self.author}; {self.why}" if self.why else self.author
+
+
+def author_of(shown: Folded, *, has_late: bool = False, is_writing: bool = False) -> SummaryAuthor:
+    """Return the author of the summary that a window shows. `has_late` says that a model's summary of the
+    same messages is ready, `is_writing` that a model writes one.
+    """
+    if not shown.summaries:
+        if shown.lead.tokens:
+            return SummaryAuthor("mechanical", why=NO_ROOM)
+        return SummaryAuthor("native" if shown.shown.progress.compaction >= 0 else "")
+    found = SummaryAuthor.of(shown.summaries[-1])
+    if has_late:
+        return structs.replace(found, why=READY)
+    if found.why == STILL_WRITING and not is_writing:
+        return structs.replace(found, why=WROTE_NONE)
+    return found
+
 
 # Sensitive messages and secrets
 #
@@ -258,6 +307,11 @@ class Bill(Struct, frozen=True):
         return Bill(self.spent + call_cost(usage, prices), self.without + without, everything)
 
 
+MIN_STATED, MAX_STATED = 256, 100_000_000
+"""The windows that models have, in tokens: a refusal that states another one has a wrong number, and must not
+shrink or lift the windows of all conversations with the model."""
+
+
 class Limits(Struct, frozen=True):
     """The limits that a provider's refusals have taught.
 
@@ -286,6 +340,8 @@ class Limits(Struct, frozen=True):
     """Whether `proven` comes from a number in the refusal."""
     is_counted: bool = True
     """Whether all of the refused prompt could be counted here."""
+    ignored: int | None = None
+    """A window that a refusal stated although no model has it; it is not used."""
 
     @property
     def limit(self) -> int | None:
@@ -351,6 +407,12 @@ class Limits(Struct, frozen=True):
             is_counted=is_counted,
         )
 
+    def ignore(self, found: Overflow) -> tuple[Limits, Overflow]:
+        """Return the limits and the refusal without a stated window that no model has."""
+        if found.limit is None or found.limit_of != "window" or MIN_STATED <= found.limit <= MAX_STATED:
+            return self, found
+        return structs.replace(self, ignored=found.limit), structs.replace(found, limit=None)
+
     def _with_window(self, found: Overflow) -> Limits:
         is_window = found.limit is not None and found.limit_of == "window"
         return structs.replace(self, stated_window=found.limit) if is_window else self
@@ -363,6 +425,8 @@ class Limits(Struct, frozen=True):
         """Return the limits after a reply: the next call has all its attempts again, and the limit that was
         tried is proven.
         """
+        if not self.attempts:
+            return self  # nothing was refused, so nothing was tried
         is_proven = self.tried is not None and self.proven is not None
         is_own = is_proven and self.is_stated and not self.is_counted
         is_models = self.stated_window is not None and self.is_counted
@@ -754,6 +818,8 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         """Return the state with other limits, and with the budget that they leave. A budget without room for
         messages is no error here: the next plan says what does not fit.
         """
+        if limits is self.limits:
+            return self
         state, budget = structs.replace(self, limits=limits), limits.budget(self.given)
         if budget == self.limits.budget(self.given):
             return state

@@ -8,8 +8,7 @@ from refold.core.assemble import assemble
 from refold.core.plan_inputs import Frame
 from refold.engine.history import Difference, rehearse
 from refold.engine.journal import Journal, read_fill_level
-from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State
-from refold.engine.summary_authors import SummaryAuthor, author_of
+from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State, SummaryAuthor, author_of
 from refold.engine.summary_jobs import SummaryJobs
 from refold.model.budget import WindowSource
 from refold.model.message import Message

@@ -28,14 +28,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.plan import SummaryRequest
-from refold.core.transcript_chunks import Count
+from refold.core.prompts import Count
 from refold.engine import actions
 from refold.engine.arguments import check_summariser
 from refold.engine.events import UNFIT, EventQueue, Price, SummaryDiscarded
 from refold.engine.journal import Journal
-from refold.engine.sessions import supersede_job
-from refold.engine.state import State
-from refold.engine.summary_authors import MODEL_FAILED, OUT_OF_MONEY
+from refold.engine.state import MODEL_FAILED, OUT_OF_MONEY, State
 from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
@@ -43,8 +41,8 @@ from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.models import Summariser, SummaryTask
-from refold.ports.records import Batch, Call, Compaction, CompactionState, Session, StoredSummary
-from refold.ports.store import Store
+from refold.ports.records import Batch, Call, Compaction, CompactionState, Embedding, Session, StoredSummary
+from refold.ports.store import SessionRows, Store
 from refold.summarisers import checked
 from refold.text_work import run_text_work
 from refold.wire.sdk import plain_message
@@ -66,6 +64,7 @@ BEATS = 3
 """Heartbeats per lease, so that one may get lost."""
 ATTEMPTS = 3
 """How many times the same job is tried: after so many failures the cause is in the job."""
+TRIED_OFTEN = f"the model was not asked: it failed {ATTEMPTS} times at the same messages"
 PAUSE_S = 60.0
 """Pause before an automatic retry: a provider that is down or out of capacity needs about so long."""
 PATIENCE_S, POLL_S = 60.0, 0.2
@@ -139,8 +138,12 @@ class SummaryJobs:
         """Why it could not be written."""
         self._has_skipped = False
         """Whether a compaction was skipped since then, so that the model may be asked again."""
+        self._undone: PendingSummary | None = None
+        """A summary that was being written when an undo took its session back."""
         self._released: PendingSummary | None = None
         """A summary whose session was closed while it was written. The session's own summary builds upon it."""
+        self._detached = list[PendingSummary]()
+        """Summaries that `release` let go on. `stop` does not reach them."""
         self._waiters = 0
 
     def is_awaited(self) -> bool:
@@ -173,7 +176,8 @@ class SummaryJobs:
         has_failed = self._failed is not None and self._failed == place
         may_ask = self.summariser is not None and (not has_failed or self._has_skipped)
         has_model, looks_ahead = may_ask and not self.breaker.is_open, may_ask and not self.is_running
-        no_model = "" if self.summariser is None or has_model else self.breaker.reason or self._problem
+        problem = self._problem if has_failed else ""
+        no_model = "" if self.summariser is None or has_model else problem or self.breaker.reason
         model_before = (state.has_model, state.no_model, state.has_failed, state.looks_ahead)
         known = (state.prepared, state.late, *model_before)
         if known == (prepared, late, has_model, no_model, has_failed, looks_ahead):
@@ -198,6 +202,7 @@ class SummaryJobs:
 
     def drop_pending(self) -> None:
         """Forget the pending summary, because an undo changed the shown messages."""
+        self._undone = self._asked if self.is_running else None
         self._asked = None
         for held in (self._late, self._early):
             if held is not None and held[0] == self.place:
@@ -218,8 +223,8 @@ class SummaryJobs:
         self._late = self._early = None
         if found.late is not None:
             self._hold(found.late)
-        for one in found.discarded:
-            self._discard(one, MOVED_ON)
+        for one, reason in found.discarded:
+            self._discard(one, reason)
 
     # Jobs
 
@@ -268,24 +273,30 @@ class SummaryJobs:
         """Wait for the summary that a manual compaction needs: the one in progress if it suffices, else a new
         one. Before that, one in progress that replaces a digest is waited for, `patience_s` seconds at most.
         """
-        if self.summariser is None or (request := await wanted()) is None:
+        if self.summariser is None:
             return
-        place = self.place
+        request, place = await wanted(), self.place
         with self.awaiting():
+            if request is None:
+                await self._wait_for_late(patience_s)
+                return
             if not focus and await self._is_pending(request):
                 await self.wait()
                 if self._asked is not None or self._failed == self.place or self.place != place:
                     return
                 # The job ended without a result: it began with no caller waiting, while another program held
                 # the lease.
-            if self._task is not None and self._asked is not None and self._asked.place != place:
-                # It is paid for, and its summary replaces the digest that stands for it.
-                await asyncio.wait({self._task}, timeout=patience_s)
-                if self.place != place:
-                    return
+            await self._wait_for_late(patience_s)
+            if self.place != place:
+                return
             await self.stop(REPLACED)
             self._begin(await wanted() or request, self.summariser, focus)
             await self.wait()
+
+    async def _wait_for_late(self, patience_s: float) -> None:
+        """Wait for a summary that replaces a digest: it is paid for."""
+        if self._task is not None and self._asked is not None and self._asked.place != self.place:
+            await asyncio.wait({self._task}, timeout=patience_s)
 
     async def wait(self) -> None:
         """Wait until no summary is being written. Cancelling the waiter does not stop the job."""
@@ -300,8 +311,7 @@ class SummaryJobs:
         task.cancel()
         await asyncio.wait({task})
         if task.cancelled() and asked is not None:
-            self._events.put([SummaryDiscarded(first=asked.first, last=asked.last, reason=reason)])
-            self._events.deliver()
+            self.report_discarded(asked.first, asked.last, reason)
             if self._asked is asked:
                 self._asked = None
 
@@ -316,6 +326,8 @@ class SummaryJobs:
         if task is None or not (self.is_running and self._journal.keeps_content):
             return None
         self._released = self._asked if self.is_current else None
+        if self._asked is not None:
+            self._detached.append(self._asked)
         self._task = None
         return task
 
@@ -365,6 +377,10 @@ class SummaryJobs:
         try:
             if await self._is_in_effect(asked):
                 summary = await self._summarise(asked, request, summariser, focus, state, session)
+        except asyncio.CancelledError:
+            if asked in self._detached:
+                self.report_discarded(asked.first, asked.last, CLOSED)
+            raise
         finally:
             if self._asked is asked and not (summary is not None and self.place == asked.place):
                 self._asked = None
@@ -379,7 +395,7 @@ class SummaryJobs:
             if not self._hold(summary):
                 self._discard(summary, MOVED_ON)
         elif asked is not self._released:
-            self._discard(summary, MOVED_ON)
+            self._discard(summary, UNDONE if asked is self._undone else MOVED_ON)
         return summary
 
     def note_compaction(self, closed: Session, *, is_switched: bool) -> None:
@@ -421,8 +437,11 @@ class SummaryJobs:
         return self.place == asked.place or await self.leases.is_folded(asked.session)
 
     def _discard(self, summary: Summary, reason: str) -> None:
-        """Report that a summary was paid for and cannot be used."""
-        self._queue_discarded(summary, reason)
+        self.report_discarded(summary.first, summary.last, reason)
+
+    def report_discarded(self, first: int, last: int, reason: str) -> None:
+        """Report that a summary of these messages was paid for, or may be billed, and cannot be used."""
+        self._events.put([SummaryDiscarded(first=first, last=last, reason=reason)])
         self._events.deliver()
 
     def _queue_discarded(self, summary: Summary, reason: str) -> None:
@@ -456,21 +475,20 @@ class SummaryJobs:
             is_enough=is_enough,
         )
         result = await self.run(request, spec, session)
-        if result.has_failed:
-            self._failed, self._problem = place, question.failure or MODEL_FAILED
+        if result.has_failed or result.not_asked:
+            self._failed, self._problem = place, result.not_asked or question.failure or MODEL_FAILED
         return result.summary
 
     async def _source(self, state: State) -> SummarySource:
-        """Return the messages that a summary is made from: the whole conversation, or the part that earlier
-        summaries do not cover.
+        """Return the messages that a summary is made from: the whole conversation, or the part that no model
+        has read.
         """
-        source = SummarySource.of(state)
-        folded, first = state.folded, state.folded.origin
+        source, folded = SummarySource.of(state), state.folded
         if state.frame.policy.source == "all":
-            first = 0
-        elif folded.summaries and folded.summaries[-1].last == folded.origin:
-            first = folded.summaries[-1].told_until
-        return structs.replace(source, folded=await self._journal.with_originals(state, folded, first))
+            folded = await self._journal.with_originals(state, folded, 0)
+        else:
+            folded = await self._journal.with_unread(state, folded)
+        return structs.replace(source, folded=folded)
 
     def job_spec(self, question: SummariserCall, write: Write, recipe: str) -> JobSpec:
         return JobSpec(
@@ -597,6 +615,8 @@ class JobResult(Struct, frozen=True):
 
     summary: Summary | None = None
     is_asked: bool = False
+    not_asked: str = ""
+    """Why no model may be asked about these messages."""
 
     @property
     def has_failed(self) -> bool:
@@ -609,7 +629,8 @@ class StoredResults(Struct, frozen=True):
     ready: Summary | None = None
     late: Summary | None = None
     """A summary of messages for which a digest stands."""
-    discarded: tuple[Summary, ...] = ()
+    discarded: tuple[tuple[Summary, str], ...] = ()
+    """Summaries that cannot be used, and why."""
 
 
 class LeasedJobs:
@@ -634,7 +655,7 @@ class LeasedJobs:
             found = await self._stored_summary(known)  # a superseded job still has its summary
             if found is not None or self._is_resting(known, spec):
                 return JobResult(found)
-        return JobResult()
+        return JobResult(not_asked=TRIED_OFTEN)
 
     async def stored_results(self) -> StoredResults:
         """Return the stored summaries that are ready for the open session, or for the digest that it began
@@ -643,7 +664,7 @@ class LeasedJobs:
         owner, branch, session = self.journal.head.owner, self.journal.head.branch, self.journal.session
         ready: Summary | None = None
         late: Summary | None = None
-        discarded = list[Summary]()
+        discarded = list[tuple[Summary, str]]()
         for one in await self.journal.store.unfinished(owner, branch):
             written = await self._stored_summary(one) if one.state == "summarised" else None
             if one.base == session.id:
@@ -651,8 +672,10 @@ class LeasedJobs:
             elif written is not None and await self.is_folded(one.base):
                 late = written if late is None or written.last >= late.last else late
             elif one.state != "running" and (self.holder, one.id) not in _in_hand:
-                await supersede_job(self.journal.store, owner, one, MOVED_ON)
-                discarded += [written] if written is not None else []
+                base = await self.journal.store.session(owner, one.base)
+                reason = UNDONE if base is not None and base.state == "undone" else MOVED_ON
+                await supersede_job(self.journal.store, owner, one, reason)
+                discarded += [(written, reason)] if written is not None else []
         return StoredResults(ready, late, tuple(discarded))
 
     async def is_folded(self, which: str) -> bool:
@@ -689,7 +712,7 @@ class LeasedJobs:
         if (others := await self._result_elsewhere(work, spec)) is not None:
             return others
         if spec.may_ask is not None and not await spec.may_ask():
-            return JobResult()
+            return JobResult()  # `Breaker.reason` says why
         planned = await self.journal.store.plan(self.journal.head.owner, work)
         if planned.state not in IN_PROGRESS:
             return JobResult(await self._stored_summary(planned))
@@ -898,7 +921,7 @@ class Breaker:
         is_resting = 0 <= self._journal.clock() - self._failed_at < REST_S
         is_open = self.failures >= MAX_FAILURES and is_resting
         return (
-            f"the model failed {self.failures} times in a row, and is not asked for a while"
+            f"the model was not asked: it failed {self.failures} times in a row, and rests for a while"
             if is_open
             else ""
         )
@@ -979,6 +1002,10 @@ class SummariserCall:
         return await self._summariser.write(task)
 
     @property
+    def is_asked(self) -> bool:
+        return self._is_asked
+
+    @property
     def failure(self) -> str:
         """Why no model answered; empty if one did, or if the summariser does not say."""
         return getattr(self._summariser, "failure", "") if self._is_asked else ""
@@ -1038,3 +1065,42 @@ def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task
+
+
+# Jobs for a session that has ended
+
+
+def digest_id(session: Session) -> str:
+    """Return the id of the digest that a session is closed with."""
+    return f"closing-{session.id}"
+
+
+def has_own_summary(session: Session) -> bool:
+    """Whether the session has a summary other than the digest it was closed with."""
+    return session.summary not in {"", digest_id(session)}
+
+
+async def attach(
+    store: SessionRows,
+    owner: str,
+    session: Session,
+    written: StoredSummary,
+    embedding: Embedding | None = None,
+) -> bool:
+    """Replace the digest of a closed session by a summary; False if the session has another summary."""
+    if not written.summary.text or has_own_summary(session):
+        return False
+    return await store.attach_summary(owner, session.id, written, embedding, replaces=session.summary)
+
+
+async def supersede_job(store: Store, owner: str, one: Compaction, why: str) -> bool:
+    """End a job for a session that has ended. If its summary was written and covers all of the session, it
+    replaces the digest.
+
+    A session without even a digest has no vector either. It gets both when it is resumed.
+    """
+    session = await store.session(owner, one.base) if one.state == "summarised" else None
+    if session is not None and (session.last, session.summary) == (one.cut, digest_id(session)):
+        for written in await store.written(owner, [one.id]):
+            await attach(store, owner, session, written)
+    return await store.give_up(owner, one.id, one.holder, "superseded", why)

@@ -17,11 +17,13 @@ from refold.core.digest.shorten import MAX_SOURCE, count_long, digested, is_shor
 from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest, requests_for
 from refold.core.plan_inputs import Frame
+from refold.core.policy import Policy
 from refold.core.prompts import Passage
 from refold.core.secrets.redact import holds_secret, is_clean, redact, redact_message
 from refold.core.shown import handle_of
 from refold.engine.state import Secrecy
 from refold.model.message import Message
+from refold.model.summary import Summary
 from refold.model.window import Tool, Window
 from refold.ports.models import SummaryTask
 
@@ -67,20 +69,27 @@ def task_of(
     messages like the conversation's own model also gets the originals since the last summary as they came,
     after that summary. It does not get them if something had to be redacted, because the originals still hold it, nor
     if a text is too long for a summariser; the passages then hold a plain digest of that text.
+
+    If a text without a model stands for earlier messages, the summariser gets the last model's summary and
+    all messages since, not that text: it must read all that its summary covers.
     """
     secrecy, policy = (secrecy or Secrecy()).search(folded), frame.policy
     known, previous = secrecy.known, request.previous[-1] if request.previous else None
-    start = previous.told_until if previous and policy.source != "all" else 0
+    is_reread = previous is not None and _is_reread(previous, folded, policy)
+    end = 0 if previous is None else previous.read_until if is_reread else previous.told_until
+    start = 0 if policy.source == "all" else end
     messages = _covered_messages(folded, request, start)
     bound = source_bound(messages.values())
     long = sum(
         count_long(message, bound) for number, message in messages.items() if number not in secrecy.numbers
     )
     # Behind an earlier summary, the messages are sent as the conversation's own model last got them.
-    since = previous.told_until if previous else 0
-    raw = messages if since == start else _covered_messages(folded, request, since)
-    window = _window(folded, frame, since, tuple(raw.values())) if sent and not long else None
-    window = window if window and _may_be_shared(window, secrecy, known, since, request.last) else None
+    raw = messages if end == start else _covered_messages(folded, request, end)
+    # A digest among them was made from messages that are given as they came: they are no prefix of it.
+    may_share = sent is not None and not long and (previous is None or end == previous.told_until)
+    window = _window(folded, frame, end, tuple(raw.values())) if may_share else None
+    window = window if window and _may_be_shared(window, secrecy, known, end, request.last) else None
+    before = "" if previous is None else previous.model_text if is_reread else previous.text
     lines, counter = requests_for(folded, request.kept, request.last, frame, request), folded.shown.counter
     return SummaryTask(
         passages=_passages(messages, bound, secrecy.numbers, known),
@@ -88,7 +97,7 @@ def task_of(
         last=request.last,
         max_tokens=max(1, request.max_tokens - counter.text("\n".join(lines))),
         scope=policy.scope,
-        previous=redact(previous.text, known=known) if previous and policy.scope == "cumulative" else "",
+        previous=redact(before, known=known) if policy.scope == "cumulative" else "",
         turn_from=request.turn_from,
         ledger=_cleaned_ledger(folded.ledger, known),
         word_for_word=tuple(redact(line, known=known) for line in lines),
@@ -99,6 +108,14 @@ def task_of(
         recipe=policy.recipe,
         digested=long,
     )
+
+
+def _is_reread(previous: Summary, folded: Folded, policy: Policy) -> bool:
+    """Whether the new summary replaces a text that no model wrote, and the messages that no model has read are
+    loaded.
+    """
+    is_replaced = policy.scope == "cumulative" and previous.kind != "model" and previous.model_read >= 0
+    return is_replaced and folded.origin <= previous.read_until
 
 
 def _covered_messages(folded: Folded, request: SummaryRequest, start: int) -> dict[int, Message]:

@@ -25,11 +25,10 @@ from refold.engine.engine import Engine
 from refold.engine.events import Event
 from refold.gateway import errors, previous_response, upstreams
 from refold.gateway.auth import send_answer
-from refold.gateway.backlog import Backlog, Exchange
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import Shape, check_http, check_path, shape_of
 from refold.gateway.events import Events
-from refold.gateway.exchange import Relay, Ticket
+from refold.gateway.exchange import Backlog, Exchange, Relay, Ticket
 from refold.gateway.log import facts
 from refold.gateway.marker import SIGN, without_markers
 from refold.gateway.previous_response import previous_in
@@ -51,7 +50,7 @@ from refold.gateway.request import (
     read_body,
     read_incoming,
 )
-from refold.gateway.request_edits import additions_of, check_fits, thinking_budget
+from refold.gateway.request_edits import additions_of, check_fits, read_by_additions, thinking_budget
 from refold.gateway.summarisers import Authors
 from refold.gateway.upstreams import Credentials, Forwarder, Targets
 from refold.gateway.window_reports import WindowReports
@@ -254,7 +253,9 @@ class Gateway:
             content_types=tuple(value for name, value in headers if name == "content-type"),
         )
         call = read_call(asked.method, asked.path)
-        named = (call.opens if call else None) or (previous_in(incoming) if incoming else None)
+        named = call.opens if call else None
+        if named is None and incoming and incoming.continues:
+            named = previous_in(incoming)
         made_at = await self._made_at(owner, named) if named and not wishes.upstream else ""
         model = model or await run_text_work(len(body), _model, body)
         home, targets = self.targets.choose_for_state(model, wanted, wishes.upstream, made_at)
@@ -353,7 +354,7 @@ class Gateway:
         if await host.is_off(incoming):
             ticket.action = "off"
             return
-        added = await run_text_work(len(incoming.body), additions_of, incoming, settings)
+        added = await run_text_work(read_by_additions(incoming, settings), additions_of, incoming, settings)
         override = incoming.wishes.window or host.resolved.settings.compaction.window or target.window
         reported = None
         if override is None:  # an override comes first, so the upstream need not be asked

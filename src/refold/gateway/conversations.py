@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Raw, Struct, structs
 
-from refold.config import Resolved, limit_for, policy_of
+from refold.config import Resolved, limit_for, policy_of, summarisers_of
 from refold.core.assemble import assemble
 from refold.core.fold import Folded
 from refold.core.plan_inputs import output_for
@@ -397,6 +397,7 @@ class OwnerConversations:
     def use(self, resolved: Resolved) -> None:
         """Replace the settings. Requests in progress finish with the old ones."""
         self.resolved, self.policy = resolved, policy_of(resolved.settings)
+        self.summarisers = summarisers_of(resolved.settings)
 
     def terms(
         self,
@@ -815,7 +816,12 @@ class OwnerConversations:
         last = await boundary(line.hashes, self._find_places, at.branch, summaries[-1].last)
         text = "\n\n".join(one.text for one in summaries)
         tokens = sum(one.tokens for one in summaries)
-        return structs.replace(summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=())
+        # The messages have other numbers here. The request has all of them, so a model can read them again.
+        read = -1 if summaries[-1].kind == "model" else 0
+        return structs.replace(
+            summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=(),
+            told=-1, model_read=read, carried="",
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=MODELS)

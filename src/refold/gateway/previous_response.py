@@ -18,7 +18,7 @@ import msgspec
 from msgspec import DecodeError, Raw, Struct, structs
 
 from refold.engine.engine import Engine
-from refold.gateway.backlog import Backlog
+from refold.gateway.exchange import Backlog
 from refold.gateway.provider_state import ProviderState, StateId, StateRow, is_id
 from refold.gateway.request import Incoming
 from refold.model.errors import WireError

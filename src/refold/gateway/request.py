@@ -26,6 +26,7 @@ from msgspec.json import Decoder
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
+from refold.config.tree import MAX_TOKENS, MIN_WINDOW
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import BodyEncoded, BodyTooLarge, BodyTooSlow, ConfigError, WireError
 from refold.model.message import DialectName
@@ -199,8 +200,11 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
             "X-Refold is neither on nor off",
             hint="X-Refold: off sends this request unchanged, conversation-off this and all later ones, until conversation-on",
         )
-    if window and not (_NUMBER.fullmatch(window) and int(window)):
-        raise ConfigError("X-Refold-Window is not a number of tokens", hint="such as X-Refold-Window: 32000")
+    if window and not (_NUMBER.fullmatch(window) and MIN_WINDOW <= int(window) <= MAX_TOKENS):
+        raise ConfigError(
+            "X-Refold-Window is not the size of a window",
+            hint=f"give a number of tokens, {MIN_WINDOW:,} to {MAX_TOKENS:,}, such as X-Refold-Window: 32000",
+        )
     return Wishes(
         switch == "off",
         _SWITCHES.get(switch, ""),

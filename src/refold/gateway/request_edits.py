@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from refold.config import Settings
 from refold.config.tree import EFFORTS
 from refold.core.budget import OutputRoom
-from refold.core.prompt_cache import unmarked
+from refold.core.prompt_cache import unmarked, within_limit
 from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.request import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit, WireError
@@ -43,7 +43,7 @@ def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
         window = made.bare  # the client marks its own cache prefixes: leave them to it
         if window is None or made.is_plain:
             return incoming.body
-    window = _as_sent(incoming, hosted, made, window)
+    window = within_limit(_as_sent(incoming, hosted, made, window))
     return encode_window(_request(incoming, window), window)
 
 
@@ -103,13 +103,23 @@ class Additions(Struct, frozen=True):
     """Why the thinking that the settings ask for was not added; empty if it was, or if they ask for none."""
 
 
+def read_by_additions(incoming: Incoming, settings: Settings) -> int:
+    """Bytes that `additions_of` reads: the options of a stream, and all messages if it has to decide about thinking."""
+    decides = settings.compaction.thinking is not None and not _says_thinking(incoming)
+    return len(incoming.body) if decides else len(bytes(incoming.fields.get(USAGE, NULL)))
+
+
+def _says_thinking(incoming: Incoming) -> bool:
+    """True if the client itself controls thinking."""
+    return any(not is_null(incoming.fields.get(name, NULL)) for name in _THINKS)
+
+
 def additions_of(incoming: Incoming, settings: Settings) -> Additions:
-    """The fields to add to a request. Reads all messages if the settings ask for thinking."""
+    """The fields to add to a request."""
     wanted, found, problem = settings.compaction, dict[str, Raw](), ""
     if wanted.include_usage and incoming.is_stream and incoming.dialect.name == "chat":
         found |= _with_usage(incoming)
-    says = any(not is_null(incoming.fields.get(name, NULL)) for name in _THINKS)
-    if wanted.thinking is not None and not says:
+    if wanted.thinking is not None and not _says_thinking(incoming):
         problem = _thinking_problem(incoming, wanted.thinking)
         found |= {} if problem else _thinking(incoming, wanted.thinking)
     return Additions(found, problem)

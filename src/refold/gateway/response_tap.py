@@ -19,9 +19,8 @@ from refold.model.dialect import Dialect
 from refold.model.errors import RefoldError, WireError
 from refold.model.tokens import Usage
 from refold.wire.message import encode_item
-from refold.wire.reply import Reply, decode_reply
+from refold.wire.reply import Reply, StreamReader, decode_reply
 from refold.wire.sse import EventSplitter, TextDelta
-from refold.wire.stream import StreamReader
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 """Size of an answer that is not streamed and is read: the size of the largest request. Longer answers are

@@ -18,7 +18,6 @@ from hashlib import sha256
 import aiohttp
 from msgspec import structs
 
-from refold.config import summarisers_of
 from refold.engine.settings import ConversationSettings, writer_for, writes_with_model
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
@@ -45,9 +44,7 @@ class Authors:
         self, host: OwnerConversations, terms: ConversationSettings, target: Target, credentials: Credentials
     ) -> ModelSummariser | None:
         """The summariser of a conversation; None if no model should write summaries."""
-        resolved, owner = host.resolved, host.engine.owner
-        wished = resolved.settings.summariser
-        named = summarisers_of(resolved.settings)
+        wished, named, owner = host.resolved.settings.summariser, host.summarisers, host.engine.owner
         is_own = not any(one.name for one in named)
         if not (wished.enabled and writes_with_model(terms)) or (target.is_small and is_own):
             return None

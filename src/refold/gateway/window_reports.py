@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 from msgspec import Raw, Struct
 
-from refold.config.sizes import MAX_TOKENS, MIN_WINDOW
+from refold.config.tree import MAX_TOKENS, MIN_WINDOW
 from refold.engine.conversation import warn_once
 from refold.gateway.upstreams import Credentials, Forwarder, Target, request_headers
 from refold.model.errors import ConfigError

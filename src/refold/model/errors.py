@@ -105,6 +105,10 @@ class MissingExtra(ConfigError):
             f"{what} needs the extra '{extra}'", hint=f"install it with: pip install 'refold[{extra}]'"
         )
 
+    def hint_for(self, python: str) -> str:
+        """The hint with the pip of this Python: the `pip` of a shell may belong to another environment."""
+        return f"install it with: {python} -m pip install 'refold[{self.extra}]'"
+
 
 class SettingError(ConfigError):
     """A setting cannot be used."""

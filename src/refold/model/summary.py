@@ -59,6 +59,10 @@ class Summary(Struct, frozen=True):
     told: int = -1
     """End of the messages whose content it describes, if that is not `last`: a mechanical summary only counts
     the messages after it."""
+    model_read: int = -1
+    """End of the messages that a model has read, if no model wrote this text: the model failed or was still
+    writing. The next question shows the model `carried`, and the messages from here on. -1: not known, or a
+    model wrote it."""
 
     @property
     def author(self) -> Author:
@@ -67,6 +71,16 @@ class Summary(Struct, frozen=True):
     @property
     def told_until(self) -> int:
         return self.last if self.told < 0 else self.told
+
+    @property
+    def read_until(self) -> int:
+        """End of the messages that a model has read; those after it are only in a text made without one."""
+        return self.told_until if self.model_read < 0 else self.model_read
+
+    @property
+    def model_text(self) -> str:
+        """The text of the last model summary. It was paid for, and holds more than a digest can."""
+        return self.own_text if self.kind == "model" else self.carried
 
     @property
     def own_text(self) -> str:

@@ -1,15 +1,16 @@
 """The records of a store: branches, messages, sessions, compactions, summaries, calls, keys, and the batch that is committed.
 
-All of them are frozen values. A writer reads the `Head` of a branch and commits a `Batch` to it. The functions
-at the end are the only way from the stored bytes of a message to a `Message`.
+All of them are frozen values. A writer reads the `Head` of a branch and commits a `Batch` to it.
+`read_stored` and the functions beside it are the only way from the stored bytes of a message to a `Message`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, WireError
@@ -435,3 +436,32 @@ def read_reply(stored: bytes) -> list[Raw] | None:
     except msgspec.DecodeError:
         return None
     return found.messages if found.is_whole else None
+
+
+# The compactions that a fork copies from its base
+#
+# A fork shares the messages of its base, which never change. It copies the compaction in effect, so that a
+# later compaction or undo on the base does not affect the fork.
+
+_FORK_REASON = "a fork begins"
+
+
+def copied_compaction(shown: Compaction, written: StoredSummary | None, head: Head) -> InstalledCompaction:
+    """The change in effect on the base, as the one that opened the first session of a fork."""
+    name = f"fork-{head.branch}"
+    change = structs.replace(
+        shown, id=name, branch=head.branch, number=0, kind="reduce", session=head.session, reason=_FORK_REASON,
+        holder="", until=0.0, attempts=0, error="",
+    )  # fmt: skip
+    return InstalledCompaction(change, structs.replace(written, id=name) if written else None)
+
+
+def copied_raw_arrivals(raw: Iterable[int], head: Head) -> list[Compaction]:
+    """For messages of the base that are shown in full again after they were shortened on arrival: the same changes for a fork."""
+    return [
+        Compaction(
+            id=f"fork-{head.branch}-{seq}", branch=head.branch, kind="arrival", state="undone",
+            base=head.session, cut=seq, size=seq + 1, reason=_FORK_REASON,
+        )
+        for seq in sorted({seq for seq in raw if seq < head.base_seq})
+    ]  # fmt: skip

@@ -17,7 +17,15 @@ caches paid summaries.
 from __future__ import annotations
 
 from refold.replay.baselines import BASELINES
-from refold.replay.candidate import CallsModels, Candidate, HasHandles, Maker, Recalls
+from refold.replay.candidate import (
+    WHOLE_WINDOW,
+    CallsModels,
+    Candidate,
+    HasHandles,
+    Maker,
+    Recalls,
+    ReplayBudget,
+)
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff, tariff_for
 from refold.replay.recordings import CountedRecording, Progress, Recording, read_recordings
 from refold.replay.run import WINDOWS, run
@@ -29,6 +37,7 @@ __all__ = [
     "BASELINES",
     "REFERENCE",
     "REFERENCE_TARIFFS",
+    "WHOLE_WINDOW",
     "WINDOWS",
     "CallsModels",
     "Candidate",
@@ -41,6 +50,7 @@ __all__ = [
     "Recalls",
     "Recording",
     "ReferenceCounter",
+    "ReplayBudget",
     "Score",
     "Table",
     "TableRow",

@@ -4,7 +4,7 @@ A candidate sees a conversation as a model's client does, one message after the 
 context before every reply. A preset, another library and ten lines in a notebook are measured in the same
 way.
 
-    start(system, tools, window, counter)   a new conversation; the window limits all messages
+    start(system, tools, window, counter)   a new conversation; all messages must fit into the window
     add(message)                            one message, in order, including the real replies
     context() -> messages                   the messages to send now, system messages first
 
@@ -19,9 +19,48 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
+from refold.core.budget import share_of
+from refold.core.presets import PRESETS
+from refold.engine.settings import usual_output
+from refold.model.errors import ConfigError
 from refold.model.message import Message
 from refold.model.tokens import TokenCounter
 from refold.model.window import Tool
+
+
+class ReplayBudget(Struct, frozen=True):
+    """Tokens of every window that the messages do not get. None is the default of a conversation."""
+
+    output: int | None = None
+    """For the reply; by default an eighth of the window, at most 4,096."""
+    reserve: int | None = None
+    """By default each preset's own; others leave as much as the preset `refold`."""
+    model: str = ""
+    """The model whose longest reply limits the default output; empty for none."""
+
+    def output_in(self, window: int) -> int:
+        return usual_output(window, self.model) if self.output is None else self.output
+
+    def room_in(self, window: int) -> int:
+        """Tokens for messages.
+
+        Raises:
+            ConfigError: there are none.
+        """
+        reserve = (
+            share_of(PRESETS["refold"].reserve.fraction, window) if self.reserve is None else self.reserve
+        )
+        room = window - self.output_in(window) - reserve
+        if room < 1:
+            raise ConfigError(
+                f"output and reserve leave no room for messages in a window of {window:,} tokens",
+                hint="lower --output and --reserve, or give a larger --window",
+            )
+        return room
+
+
+WHOLE_WINDOW = ReplayBudget(output=0, reserve=0)
+"""Messages may fill the window, as the independent scorers measure."""
 
 
 class Candidate(Protocol):
@@ -42,6 +81,22 @@ class Candidate(Protocol):
         Raises:
             WindowError: nothing can be sent; the call counts as neither valid nor fitting.
         """
+        ...
+
+
+@runtime_checkable
+class PlansOutput(Protocol):
+    """Keeps output and reserve free itself, so that it is started with the whole window. Others are started
+    with what these leave.
+    """
+
+    def leave(self, budget: ReplayBudget) -> None:
+        """Keep this free in the next conversation."""
+        ...
+
+    @property
+    def output(self) -> int:
+        """The output that the request with the last context asks for."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Facts about messages for scoring: text, size, literals, rules, and identity.
+"""Facts about messages for scoring: text, size, literals, whole lines, phrases, rules, and identity.
 
 A replay sees nearly the same messages before every reply, so the facts of a message are computed once.
 Messages with equal content have the same number, and the other modules compare numbers.
@@ -167,6 +167,51 @@ def surroundings(text: str, literal: str, *, reach: int, most: int) -> list[froz
     return found
 
 
+# Whole lines and phrases: text that a model copies as it stands, such as code for an edit
+
+_LINE_START = re.compile(r"\s*+(?:\d++(?:→|\t|[:|]) ?|[-+*>|]++(?=\s))?+\s*+")
+"""The indentation, and what a tool or Markdown puts before a line: its number, or the mark of a diff, a list
+or a quotation. An edit repeats the line without it."""
+MIN_LINE_CHARACTERS, MIN_LINE_WORDS = 20, 3
+"""A shorter line (`return None`, `import os`) is written without memory."""
+_LINE_WORD = re.compile(r"\w+")
+
+PHRASE_WORDS = 5
+_PHRASE_EDGES = ".,:;!?\"'`()[]{}*"
+_LONG_WORD, _LONG_WORDS = 5, 2
+"""A phrase has two words of five characters: one of short words only (`is one of the two`) says little."""
+
+
+def lines(text: str) -> frozenset[str]:
+    """The lines of a text that are worth copying, each without its indentation and its number."""
+    found = (line[_end_of_start(line) :].rstrip() for line in text.split("\n"))
+    return frozenset(line for line in found if _is_whole_line(line))
+
+
+def _end_of_start(line: str) -> int:
+    start = _LINE_START.match(line)
+    return start.end() if start else 0
+
+
+def _is_whole_line(line: str) -> bool:
+    if len(line) < MIN_LINE_CHARACTERS or len(_LINE_WORD.findall(line)) < MIN_LINE_WORDS:
+        return False
+    return "/" not in line or len(line.split(maxsplit=1)) > 1  # one path or URL is a literal
+
+
+def phrases(text: str) -> frozenset[str]:
+    """Every run of five words in one line of a text; punctuation around the words does not count."""
+    return frozenset(phrase for line in text.split("\n") for phrase in _phrases_of(line))
+
+
+def _phrases_of(line: str) -> Iterator[str]:
+    words = [word for chunk in line.split() if (word := chunk.strip(_PHRASE_EDGES))]
+    for at in range(len(words) - PHRASE_WORDS + 1):
+        run = words[at : at + PHRASE_WORDS]
+        if sum(len(word) >= _LONG_WORD for word in run) >= _LONG_WORDS:
+            yield " ".join(run)
+
+
 # Rules: sentences in which a user tells how to work
 
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -222,6 +267,14 @@ class MessageFacts:
     @cached_property
     def rare_words(self) -> frozenset[str]:
         return rare_words(self.text)
+
+    @cached_property
+    def lines(self) -> frozenset[str]:
+        return lines(self.text)
+
+    @cached_property
+    def phrases(self) -> frozenset[str]:
+        return phrases(self.text)
 
     @cached_property
     def rules(self) -> tuple[str, ...]:

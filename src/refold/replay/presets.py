@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec import structs
+
 from refold.core import extractive_summary
 from refold.core.cost import Prices
 from refold.core.fold import Folded
@@ -20,14 +22,14 @@ from refold.core.shown import HANDLE_PATTERN
 from refold.engine import actions
 from refold.engine.state import Receipt, State
 from refold.engine.summary_source import task_of
-from refold.model.budget import Budget
+from refold.model.budget import Budget, Share, Tokens
 from refold.model.dialect import CHAT
 from refold.model.errors import ConfigError
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool
-from refold.replay.candidate import CandidateChange, Maker, Writing
+from refold.replay.candidate import WHOLE_WINDOW, CandidateChange, Maker, ReplayBudget, Writing
 from refold.replay.cost import ANTHROPIC
 from refold.replay.summarisers import BlockingAuthor, OpenSummarisers, ReplaySummarisers
 
@@ -36,14 +38,22 @@ _PRICES = Prices(ANTHROPIC.input, ANTHROPIC.output, ANTHROPIC.cache_read, ANTHRO
 
 
 class PresetCandidate:
-    """A conversation in memory under one preset, with the extractive summariser. The window limits the
-    messages alone.
+    """A conversation in memory under one preset, with the extractive summariser. Tools take nothing of the
+    window.
     """
 
     handle = HANDLE_PATTERN
 
     def __init__(self, preset: str) -> None:
         self.name = self._preset = preset
+        self._kept_free = WHOLE_WINDOW
+
+    def leave(self, budget: ReplayBudget) -> None:
+        self._kept_free = budget
+
+    @property
+    def output(self) -> int:
+        return self._state.output
 
     def start(
         self,
@@ -52,10 +62,14 @@ class PresetCandidate:
         window: int,
         counter: TokenCounter,
     ) -> None:
-        fixed, policy = Fixed(CHAT, system), PRESETS[self._preset]
-        self._state = State.begin(
-            fixed, Budget(window=window), policy, counter, prices=_PRICES, summarise=self._summarise
+        fixed, policy, free = Fixed(CHAT, system), PRESETS[self._preset], self._kept_free
+        budget = Budget(
+            window=window, max_output=free.output_in(window), is_output_stated=free.output is not None
         )
+        if free.reserve is not None:
+            budget = structs.replace(budget, reserve=Tokens(free.reserve))
+            policy = structs.replace(policy, reserve=Share(0.0))
+        self._state = State.begin(fixed, budget, policy, counter, prices=_PRICES, summarise=self._summarise)
         self._reported = 0
 
     def add(self, message: Message) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from io import BufferedIOBase
 from itertools import accumulate
 from pathlib import Path
@@ -25,7 +26,7 @@ from refold.model.errors import BodyTooLarge, ConfigError, WireError
 from refold.model.message import Message
 from refold.model.tokens import TokenCounter, Usage
 from refold.model.window import Tool
-from refold.replay.facts import FactBook, MessageFacts, literals, rare_words
+from refold.replay.facts import FactBook, MessageFacts, lines, literals, phrases, rare_words
 from refold.wire import MAX_BODY_BYTES, Request, decode_transcript
 from refold.wire.transcript import holds_conversation
 
@@ -235,6 +236,15 @@ STEP_SECONDS = 8.0
 """Without recorded times: the time that a tool or a model needs."""
 
 
+class Repeats(Struct, frozen=True):
+    """Texts of one kind that replies repeat from earlier messages."""
+
+    by_reply: Mapping[int, Mapping[str, int]]
+    """For the first message of a reply: each repeated text, with the last message before that has it."""
+    texts: frozenset[str]
+    """All of them."""
+
+
 class CountedRecording:
     """One recording, counted with one counter."""
 
@@ -249,11 +259,32 @@ class CountedRecording:
         self.seconds = recording.seconds or tuple(accumulate(map(_duration_s, recording.messages)))
         self.replies = _replies(recording)
         tools = _tools_as_text(recording)
-        fixed = "\n".join(known.text for known in self.system) + tools
+        system = "\n".join(known.text for known in self.system)
+        fixed, self._fixed_lines = system + tools, f"{system}\n{tools}"
         self.head_tokens = counter.text(tools) if recording.tools else 0
         self.fixed_literals = frozenset(literals(fixed)).union(tool.name for tool in recording.tools)
         """Literals that are always in the context, so that a candidate cannot lose them."""
         self.fixed_rare_words = rare_words(fixed).union(tool.name for tool in recording.tools)
+
+    @cached_property
+    def repeated_lines(self) -> Repeats:
+        return self._repeats(lambda facts: facts.lines, lines(self._fixed_lines))
+
+    @cached_property
+    def repeated_phrases(self) -> Repeats:
+        return self._repeats(lambda facts: facts.phrases, phrases(self._fixed_lines))
+
+    def _repeats(self, extract: Callable[[MessageFacts], frozenset[str]], fixed: frozenset[str]) -> Repeats:
+        """The texts of each reply that stand in an earlier message and are not always in the context."""
+        replies = {at.start: at for at in self.replies}
+        latest: dict[str, int] = {}
+        found: dict[int, dict[str, int]] = {}
+        for index, facts in enumerate(self.body):
+            if index in replies:
+                used = {text for known in self.reply(replies[index]) for text in extract(known)}
+                found[index] = {text: latest[text] for text in sorted(used - fixed) if text in latest}
+            latest.update(dict.fromkeys(extract(facts), index))
+        return Repeats(found, frozenset(text for texts in found.values() for text in texts))
 
     def book(self) -> FactBook:
         """A fact book to start a replay with."""

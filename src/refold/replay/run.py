@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 
 from refold.model.errors import ConfigError
-from refold.replay.candidate import Maker, Stopped
+from refold.replay.candidate import WHOLE_WINDOW, Maker, ReplayBudget, Stopped
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff
 from refold.replay.recordings import CountedRecording, Progress, Recording
 from refold.replay.score import Clock, Score, score
@@ -39,6 +39,7 @@ class _Work(Struct, frozen=True):
     counting: Counting
     tariffs: tuple[Tariff, ...]
     clock: Clock
+    budget: ReplayBudget
 
 
 _Found: TypeAlias = dict[tuple[str, int], Score]
@@ -56,21 +57,27 @@ def run(
     clock: Clock = perf_counter,
     jobs: int = 1,
     in_threads: bool = False,
+    budget: ReplayBudget = WHOLE_WINDOW,
 ) -> tuple[Cell, ...]:
     """A cell for each window and candidate, in this order. A recording that fits into a window is left out
     there.
 
     With several jobs the candidates' makers must be importable, unless the jobs are threads, and measured
     times are less exact. If a candidate stops (`Stopped`), the cells hold the recordings finished before.
+
+    Raises:
+        ConfigError: two candidates have one name, or the budget leaves no room in a window.
     """
     names = _names(candidates)
     if min(windows, default=1) < 1:
         raise ConfigError(
             "a window must have at least one token", hint="give windows in tokens, such as 8000"
         )
+    for window in windows:
+        budget.room_in(window)
     portions = _portions(candidates, len(recordings), jobs)
     works = [
-        _Work(recording, makers, tuple(windows), counting, tuple(tariffs), clock)
+        _Work(recording, makers, tuple(windows), counting, tuple(tariffs), clock, budget)
         for recording in recordings
         for makers in portions
     ]
@@ -169,7 +176,9 @@ def _perform(work: _Work) -> tuple[_Found, bool]:
     found: _Found = {}
     for candidate, window in ((make(), window) for make in work.makers for window in windows):
         try:
-            scored = score(script, candidate, window, clock=work.clock, tariffs=work.tariffs)
+            scored = score(
+                script, candidate, window, clock=work.clock, tariffs=work.tariffs, budget=work.budget
+            )
         except Stopped:
             return found, True
         except Exception as error:

@@ -15,20 +15,23 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from refold.model.dialect import Dialect
-from refold.model.errors import WindowError
+from refold.model.errors import BudgetError, WindowError
 from refold.replay.candidate import (
+    WHOLE_WINDOW,
     CallsModels,
     Candidate,
     CandidateChange,
     Explains,
     HasHandles,
     HasWriter,
+    PlansOutput,
     Recalls,
+    ReplayBudget,
     Writing,
 )
 from refold.replay.cost import REFERENCE_TARIFFS, CallBill, ConversationCost, PromptNames, Tariff
 from refold.replay.facts import Context, MessageFacts, argument_names, holds, literals, surroundings
-from refold.replay.recordings import CountedRecording, Recording
+from refold.replay.recordings import CountedRecording, Recording, Repeats
 
 # Demands: literals that the model needed, as its real reply shows
 
@@ -86,6 +89,30 @@ class Mentions:
 
     def is_in(self, literal: str, context: Context) -> bool:
         return any(literal in self._extract(facts) for facts in context.facts) or holds(context.text, literal)
+
+
+class RepeatedTexts:
+    """Lines or phrases that a reply repeats: which messages of the contexts have each of them."""
+
+    def __init__(self, repeats: Repeats, extract: Callable[[MessageFacts], frozenset[str]]) -> None:
+        self._repeats, self._extract = repeats, extract
+        self._holders: dict[str, set[int]] = {}
+        self._seen: set[int] = set()
+
+    def demanded_by(self, reply: int) -> Iterable[tuple[str, int]]:
+        """The texts that a reply repeats, each with the last message before that has it."""
+        return self._repeats.by_reply[reply].items()
+
+    def note(self, context: Context) -> None:
+        """Look into the messages of a context that are new."""
+        for facts in context.facts:
+            if facts.number not in self._seen:
+                self._seen.add(facts.number)
+                for text in self._repeats.texts & self._extract(facts):
+                    self._holders.setdefault(text, set()).add(facts.number)
+
+    def is_in(self, text: str, context: Context) -> bool:
+        return not context.numbers.isdisjoint(self._holders.get(text, ()))
 
 
 def band(distance: int, window: int) -> Band:
@@ -205,6 +232,16 @@ class Ratio(Struct, frozen=True, gc=False):
         return cls(sum(judged), len(judged))
 
 
+class NearOld(Struct, frozen=True, gc=False):
+    """Repeated texts that the context had, of all that a reply repeated, by their age."""
+
+    near: Ratio = Ratio()
+    old: Ratio = Ratio()
+
+    def __add__(self, other: NearOld) -> NearOld:
+        return NearOld(self.near + other.near, self.old + other.old)
+
+
 class SentContext(Struct, frozen=True):
     """One context as it would have been sent, without its content."""
 
@@ -228,6 +265,8 @@ class CallScore(Struct, frozen=True):
     recalled: int
     """Demands that were not in the context and that one recall brought back."""
     old_second: Ratio
+    lines: NearOld
+    phrases: NearOld
     made_up: Ratio
     rules: Ratio
     is_rewritten: bool
@@ -265,6 +304,10 @@ class Score(Struct, frozen=True):
     sent: tuple[SentContext, ...] = ()
     writing: Writing | None = None
     """None if no model writes the summaries. Its dollars are in the bills."""
+    lines: NearOld = NearOld()
+    """Whole lines that replies repeated."""
+    phrases: NearOld = NearOld()
+    """Runs of five words that replies repeated."""
 
     @property
     def all(self) -> Ratio:
@@ -282,9 +325,10 @@ def score(
     *,
     clock: Clock,
     tariffs: Sequence[Tariff] = REFERENCE_TARIFFS,
+    budget: ReplayBudget = WHOLE_WINDOW,
 ) -> Score:
     """Replay a recording: one context for every reply, except a reply at the very beginning."""
-    replay = _Replay(script, candidate, window, clock, tariffs)
+    replay = _Replay(script, candidate, window, clock, tariffs, budget)
     calls = [replay.call(at) for at in script.replies]
     found = _sum_up(script.recording, calls, [tariff.name for tariff in tariffs])
     return found if isinstance(candidate, Recalls) else structs.replace(found, recalled=None)
@@ -300,12 +344,15 @@ class _Replay:
         window: int,
         clock: Clock,
         tariffs: Sequence[Tariff],
+        budget: ReplayBudget,
     ) -> None:
         self.script, self.candidate, self.window, self.clock = script, candidate, window, clock
         self.book, self.prompts = script.book(), PromptNames(script.head_tokens)
         self.accounts = [ConversationCost(tariff) for tariff in tariffs]
         self.mentions = Mentions(lambda facts: facts.literals, script.fixed_literals)
         self.second = Mentions(lambda facts: facts.rare_words, script.fixed_rare_words)
+        self.lines = RepeatedTexts(script.repeated_lines, lambda facts: facts.lines)
+        self.phrases = RepeatedTexts(script.repeated_phrases, lambda facts: facts.phrases)
         self.fed: set[int] = set()
         self.rules: dict[str, set[int]] = {}
         self.position = 0
@@ -313,8 +360,20 @@ class _Replay:
         handle = candidate.handle if isinstance(candidate, HasHandles) else ""
         self.handle = re.compile(handle) if handle else None
         self.written: dict[int, frozenset[str]] = {}
-        recording = script.recording
-        candidate.start(recording.system, recording.tools, window, script.counter)
+        self.output = budget.output_in(window)
+        self.has_room = self._start(budget)
+
+    def _start(self, budget: ReplayBudget) -> bool:
+        """Start the candidate; False if the system prompt leaves no room, so that it can send nothing."""
+        candidate, recording, room = self.candidate, self.script.recording, budget.room_in(self.window)
+        if isinstance(candidate, PlansOutput):
+            candidate.leave(budget)
+            room = self.window
+        try:
+            candidate.start(recording.system, recording.tools, room, self.script.counter)
+        except BudgetError:
+            return False
+        return True
 
     def call(self, at: range) -> CallScore:
         added = self.script.offsets[at.start] - self.script.offsets[self.position]
@@ -327,11 +386,13 @@ class _Replay:
         is_compacted = context.is_rewritten and before is not None and context.tokens < before.tokens
         return CallScore(
             problems=frozenset({"refused"}) if was_refused else self._problems(at, context),
-            fits=not was_refused and context.tokens <= self.window,
+            fits=not was_refused and context.tokens + self._output() <= self.window,
             fill=min(1.0, context.tokens / self.window),
             demands=demands,
             recalled=recalled,
             old_second=self._old_second(at, context),
+            lines=self._repeated(self.lines, at, context, is_line=True),
+            phrases=self._repeated(self.phrases, at, context),
             made_up=Ratio.of(literal not in self.mentions for literal in self._written_literals(context)),
             rules=Ratio.of(self._is_kept(rule, context) for rule in self.rules),
             is_rewritten=context.is_rewritten,
@@ -355,6 +416,8 @@ class _Replay:
             self.second.note(facts, index)
             for rule in facts.rules:
                 self.rules.setdefault(rule, set()).add(facts.number)
+            if not self.has_room:
+                continue
             began = self.clock()
             self.candidate.add(self.script.recording.messages[index])
             slowest = max(slowest, self.clock() - began)
@@ -363,6 +426,9 @@ class _Replay:
 
     def _ask(self) -> tuple[bool, float]:
         """Ask for the next context; returns whether it was refused, and the time in milliseconds."""
+        if not self.has_room:
+            self.context = Context((), None)
+            return True, 0.0
         began = self.clock()
         try:
             messages, was_refused = self.candidate.context(), False
@@ -371,6 +437,10 @@ class _Replay:
         took = self.clock() - began
         self.context = Context(self.book.all_of(messages), self.context)
         return was_refused, took * 1e3
+
+    def _output(self) -> int:
+        """The output that goes with the context."""
+        return self.candidate.output if isinstance(self.candidate, PlansOutput) else self.output
 
     def _problems(self, at: range, context: Context) -> frozenset[Problem]:
         """The problems of a context. If the recording has two replies in a row, the context may end with a
@@ -402,9 +472,21 @@ class _Replay:
         old = [word for word in needed if self._band(self.second.latest(word)[-1], at.start) != "near"]
         return Ratio.of(self.second.is_in(word, context) for word in old)
 
+    def _repeated(
+        self, texts: RepeatedTexts, at: range, context: Context, *, is_line: bool = False
+    ) -> NearOld:
+        """A line counts as kept also if the context has it inside a longer one."""
+        texts.note(context)
+        near: list[bool] = []
+        old: list[bool] = []
+        for text, mentioned in texts.demanded_by(at.start):
+            kept = texts.is_in(text, context) or (is_line and holds(context.text, text))
+            (near if self._band(mentioned, at.start) == "near" else old).append(kept)
+        return NearOld(Ratio.of(near), Ratio.of(old))
+
     def _recall(self, at: range, demands: Sequence[Demand]) -> int:
         missing = [demand.literal for demand in demands if not demand.kept]
-        if not missing or not isinstance(self.candidate, Recalls):
+        if not missing or not self.has_room or not isinstance(self.candidate, Recalls):
             return 0
         found = self.candidate.recall(self._query(at, demands), RECALL_TOKENS)
         tokens = self.script.counter.text(found)
@@ -441,7 +523,9 @@ class _Replay:
         return not self.rules[rule].isdisjoint(context.numbers) or rule in context.text
 
     def _sent(self, context: Context, added: int, bills: tuple[CallBill, ...]) -> SentContext:
-        changes = tuple(self.candidate.changes()) if isinstance(self.candidate, Explains) else ()
+        changes: tuple[CandidateChange, ...] = ()
+        if self.has_room and isinstance(self.candidate, Explains):
+            changes = tuple(self.candidate.changes())
         return SentContext(
             context.tokens, added, bills[0] if bills else CallBill(), context.is_rewritten, changes
         )
@@ -476,6 +560,8 @@ def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[
         bound=Ratio.of(demand.bound for demand in demands if demand.is_old),
         recalled=sum(call.recalled for call in calls),
         old_second=sum((call.old_second for call in calls), start=Ratio()),
+        lines=sum((call.lines for call in calls), start=NearOld()),
+        phrases=sum((call.phrases for call in calls), start=NearOld()),
         made_up=sum((call.made_up for call in calls), start=Ratio()),
         rules=sum((call.rules for call in calls), start=Ratio()),
         rewrites=sum(call.is_rewritten for call in calls),

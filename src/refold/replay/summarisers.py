@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from time import perf_counter
@@ -255,6 +256,11 @@ class Chosen(Struct, frozen=True):
     priced_as: str = ""
     """The entry of the catalogue with the prices."""
 
+    @property
+    def address(self) -> str:
+        """The address that the user gave; empty for a provider's own and for the local model, whose port changes."""
+        return self.provider.base_url.rstrip("/") if self.provider else ""
+
 
 def choose(spec: str, *, key_env: str = "") -> Chosen | None:
     """The summariser that a word stands for; None for the digest.
@@ -319,14 +325,19 @@ def summary_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.
 
 
 class KeptInFiles:
-    """A `SummaryCache` in a folder: one file per summary, in subfolders by the last letters of its key."""
+    """A `SummaryCache` in a folder: one file per summary, in subfolders by the last letters of its name.
 
-    def __init__(self, folder: Path) -> None:
+    Summaries of a server with an address of its own are kept apart: two servers may give different models the
+    same name. Without an address the name of the model says which one it is.
+    """
+
+    def __init__(self, folder: Path, address: str = "") -> None:
         """
         Raises:
             ConfigError: the folder cannot be written.
         """
         self._folder = folder
+        self._suffix = f"-{blake2b(address.encode(), digest_size=8).hexdigest()}" if address else ""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -351,7 +362,8 @@ class KeptInFiles:
             ) from error
 
     def _file(self, key: str) -> Path:
-        return self._folder / key[-2:] / f"{key}.json"
+        name = key + self._suffix
+        return self._folder / name[-2:] / f"{name}.json"
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -473,7 +485,7 @@ def open_summarisers(
     if not any(order.chosen):
         yield OpenSummarisers(order, (None,) * len(order.chosen), limit, clock)
         return
-    cache = KeptInFiles(order.folder or summary_folder(environ))
+    folder = order.folder or summary_folder(environ)
     with ExitStack() as stack:
         loop, upstreams = stack.enter_context(_loop()), AsyncExitStack()
         stack.callback(lambda: _run_on(loop, upstreams.aclose()))
@@ -484,6 +496,7 @@ def open_summarisers(
             writer = SummaryWriter(upstream, window, counter_for(provider.model).text)
             spent = None if one.prices is None else 0.0
             spending = Spending(one.spec, provider.model, one.prices, one.priced_as, spent=spent)
+            cache = KeptInFiles(folder, one.address)
             author = Author(writer, spending, cache=cache, limit=limit, on_call=on_call)
             return BlockingAuthor(author, loop, clock)
 

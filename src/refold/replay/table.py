@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.core.cost import Prices
-from refold.replay.candidate import Writing
+from refold.replay.candidate import WHOLE_WINDOW, ReplayBudget, Writing
 from refold.replay.cost import CallBill
 from refold.replay.score import Ratio, Score, sum_writing
 from refold.replay.token_counts import Counting
@@ -51,6 +51,10 @@ class TableRow(Struct, frozen=True):
     fur_old_second: float | None
     bound: float | None
     with_recall: float | None
+    lines_near: float | None
+    lines_old: float | None
+    phrases_near: float | None
+    phrases_old: float | None
     made_up: float | None
     rules: float | None
     dollars: dict[str, float]
@@ -60,6 +64,9 @@ class TableRow(Struct, frozen=True):
     latency_ms: dict[str, float | None]
     """To prepare a context (`p50`, `p95`), and to add a message (`add_p95`)."""
     demands: dict[str, int]
+    """Literals that replies needed, by their age."""
+    repeats: dict[str, int]
+    """Lines and phrases that replies repeated, by their age."""
     problems: dict[str, int]
     summaries: Writing | None = None
     """The cost of summaries written by a model; its dollars are part of `dollars`."""
@@ -101,14 +108,30 @@ class Table(Struct, frozen=True):
     summarisers: tuple[Spending, ...] = ()
     stopped: str = ""
     """The reason if not all recordings are included."""
+    output: int | None = 0
+    """Tokens of every window that are kept free for the reply; None for the default of a conversation."""
+    reserve: int | None = 0
+    """Tokens that are never filled; None for each preset's own."""
 
 
 def tabulate(
-    cells: Iterable[Cell], counting: Counting, summarisers: Sequence[Spending] = (), stopped: str = ""
+    cells: Iterable[Cell],
+    counting: Counting,
+    summarisers: Sequence[Spending] = (),
+    stopped: str = "",
+    budget: ReplayBudget = WHOLE_WINDOW,
 ) -> Table:
     rows = tuple(summarise(cell) for cell in cells)
     tariffs = next((tuple(row.dollars) for row in rows if row.dollars), ())
-    return Table(counting.name, tariffs, rows, summarisers=tuple(summarisers), stopped=stopped)
+    return Table(
+        counting.name,
+        tariffs,
+        rows,
+        summarisers=tuple(summarisers),
+        stopped=stopped,
+        output=budget.output,
+        reserve=budget.reserve,
+    )
 
 
 def document(table: Table) -> dict[str, object]:
@@ -135,6 +158,10 @@ def summarise(cell: Cell) -> TableRow:
         fur_old_second=_recall(score.old_second for score in scores),
         bound=_recall(score.bound for score in scores),
         with_recall=_with_recall(scores),
+        lines_near=_recall(score.lines.near for score in scores),
+        lines_old=_recall(score.lines.old for score in scores),
+        phrases_near=_recall(score.phrases.near for score in scores),
+        phrases_old=_recall(score.phrases.old for score in scores),
         made_up=_percent(sum((score.made_up for score in scores), start=Ratio())),
         rules=_mean(_percent(score.rules) for score in scores),
         dollars={name: bill.dollars for name, bill in _bills(scores).items()},
@@ -143,6 +170,12 @@ def summarise(cell: Cell) -> TableRow:
         compactions=sum(score.compactions for score in scores),
         latency_ms=_latency(scores),
         demands={band: sum(score.bands[band].whole for score in scores) for band in ("near", "mid", "far")},
+        repeats={
+            "lines_near": sum(score.lines.near.whole for score in scores),
+            "lines_old": sum(score.lines.old.whole for score in scores),
+            "phrases_near": sum(score.phrases.near.whole for score in scores),
+            "phrases_old": sum(score.phrases.old.whole for score in scores),
+        },
         problems=_problems(scores),
         summaries=sum_writing(score.writing for score in scores),
     )
@@ -193,9 +226,9 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
     return ordered[int(len(ordered) * share)] if ordered else None
 
 
-# The table as plain text, a hundred columns wide, and wider with a model's summaries
+# The table as plain text, 122 columns wide, and wider with a model's summaries
 
-WIDTH = 100
+WIDTH = 122
 _Column: TypeAlias = tuple[str, int, Callable[[TableRow], str]]
 
 
@@ -238,6 +271,15 @@ _RECALL: tuple[_Column, ...] = (
     ("bound", 6, lambda row: percent(row.bound)),
     ("+rec", 5, lambda row: percent(row.with_recall)),
 )
+_LINES: tuple[_Column, ...] = (
+    ("near", 6, lambda row: percent(row.lines_near)),
+    ("old", 5, lambda row: percent(row.lines_old)),
+)
+_PHRASES: tuple[_Column, ...] = (
+    ("near", 6, lambda row: percent(row.phrases_near)),
+    ("old", 5, lambda row: percent(row.phrases_old)),
+)
+_GROUPS = (("future-use recall, %", _RECALL), ("lines", _LINES), ("phrases", _PHRASES))
 _AFTER: tuple[_Column, ...] = (
     ("made", 5, lambda row: percent(row.made_up)),
     ("rules", 6, lambda row: percent(row.rules)),
@@ -246,7 +288,7 @@ _AFTER: tuple[_Column, ...] = (
     ("p50", 5, lambda row: milliseconds(row.latency_ms["p50"])),
     ("p95", 5, lambda row: milliseconds(row.latency_ms["p95"])),
 )
-_COLUMNS = (*_BEFORE, *_RECALL, *_AFTER)
+_COLUMNS = (*_BEFORE, *_RECALL, *_LINES, *_PHRASES, *_AFTER)
 _NAME_WIDTH = WIDTH - sum(width for _, width, _ in _COLUMNS)
 _SUMMARIES: tuple[_Column, ...] = (
     ("sum $", 9, _summary_dollars),
@@ -259,6 +301,7 @@ _MOST_NAME = 40
 _LEGEND = """\
 near, mid, far: FUR, the share of the literals a reply needed that its context held, by their age
 old: FUR-old = mid + far, the headline; 2nd: FUR-old (2nd), another extractor; bound: with its words
+lines, phrases: whole lines, and runs of five words, that a reply repeated and its context had, %
 +rec: all demands after one recall; made: literals that never existed; rules: kept letter for letter
 rewr: calls per 100 whose context does not extend the one before; p50, p95: ms to prepare a context"""
 _SUMMARY_LEGEND = """\
@@ -292,10 +335,10 @@ def _section(rows: list[TableRow], table: Table) -> Iterator[str]:
 
 
 def _group(wide: int) -> str:
-    """The line above the column heads that marks future-use recall."""
+    """The line above the column heads that names the groups of columns."""
     before = wide + sum(width for _, width, _ in _BEFORE)
-    width = sum(width for _, width, _ in _RECALL)
-    return " " * (before + 1) + " future-use recall, % ".center(width - 1, "-")
+    groups = ((title, sum(width for _, width, _ in columns)) for title, columns in _GROUPS)
+    return " " * before + "".join(" " + f" {title} ".center(width - 1, "-") for title, width in groups)
 
 
 def _name(row: TableRow, wide: int) -> str:
@@ -308,12 +351,20 @@ def _notes(table: Table) -> Iterator[str]:
     if table.summarisers:
         yield _SUMMARY_LEGEND
     yield f"tokens: {table.counting}"
+    yield f"kept free in every window: {kept_free(table)}"
     if table.tariffs:
         yield f"$: by the tariff {table.tariffs[0]}, all calls together; one number alone says nothing: amnesia is cheap"
     yield "means over recordings; valid, fits, made, $ and rewr over calls"
     yield from (f"{one.model}: {spending(one)}" for one in table.summarisers)
     if table.stopped:
         yield f"stopped: {table.stopped}"
+
+
+def kept_free(table: Table) -> str:
+    """The part of every window that messages do not get."""
+    output = "an eighth, at most 4,096, for the reply" if table.output is None else f"output {table.output:,}"
+    reserve = "each preset's own reserve" if table.reserve is None else f"reserve {table.reserve:,}"
+    return f"{output}, and {reserve}; tools take nothing of it"
 
 
 def spending(one: Spending) -> str:

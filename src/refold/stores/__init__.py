@@ -1,20 +1,18 @@
 """Stores keep conversations: in memory, in an SQLite file or in PostgreSQL, behind the protocols of `refold.ports.store`.
 
     url.py           open_store(url): `sqlite:///file`, a path, `postgresql://...`, `memory:`
-    memory/          store.py: the reference, without a database; tables.py: the tables of one owner and their search
+    memory.py        the reference, without a database: the tables of each owner and their search
     sql/             shared by both databases
       store.py       SqlStore: which transaction each method runs
       commit.py      commit a batch: compare-and-swap the branch, append, close one session and open the next
-      conversations.py  begin, fork, read, list and delete conversations
+      conversations.py  begin, fork, read, list and delete conversations; an owner's learnt values, client keys, settings
       search.py      by words and by vectors            summary_jobs.py   leases, summaries and their cache
-      owner_values.py   learnt values, client keys, settings
       queries.py shared.sql   a transaction is a generator: it yields (name of a query, parameters) and is sent rows
       rows.py        rows to records and back           migrations.py     bring a database up to date
     sqlite/          store.py: the store and its driver; writer.py: one writer per file, group commit, threads with a
-                     queue; file.py: open or refuse a file; maintenance.py: index of words, removal of deleted data,
-                     backup and check; errors.py; queries.sql; migrations/
-    postgres/        store.py: the store and its driver; errors.py; queries.sql; migrations/
-    forks.py         the compactions that a fork copies
+                     queue; file.py: open or refuse a file, and its errors; maintenance.py: index of words, removal of deleted data,
+                     backup and check; queries.sql; migrations/
+    postgres/        store.py: the store, its driver and its errors; queries.sql; migrations/
     search.py        words, scores and vectors, alike for every store
     failpoints.py    places at which durability tests kill the process
 

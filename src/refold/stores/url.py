@@ -83,7 +83,7 @@ async def open_store(
     text = url if isinstance(url, str) else _absolute_path(url)
     match kind_of(text):
         case "memory":
-            from refold.stores.memory.store import MemoryStore
+            from refold.stores.memory import MemoryStore
 
             return MemoryStore()
         case "postgresql":

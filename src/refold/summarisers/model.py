@@ -1,26 +1,302 @@
-"""Summaries written by a chain of models.
+"""Summaries written by a chain of models, or by a function of the user.
 
 The models are asked in order until one gives a summary that passes the checks. If none does, there is no
 summary, and nothing is lost: the caller still has the history, the previous summary, and a digest that needs
 no model.
+
+A transcript that is too long for a model's window is summarised in parts, which are then merged. Every question
+fits the window, and the division into parts depends on the window alone. A part is therefore the same question
+again when the conversation has grown or a later part has failed, and its answer comes from the cache. After a
+refusal for length the following parts are smaller; earlier answers are kept.
+
+A text by the user's own function is checked like a model's. A function cannot be asked again, so faults that
+can be repaired are repaired at once, and a text with any other fault is not used.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
-from refold.core.prompts import Recipe
-from refold.core.summary_checks.headings import headings_once
+from msgspec import structs
+
+from refold.core.prompts import (
+    Asked,
+    Count,
+    Passage,
+    Recipe,
+    chunks,
+    group_texts,
+    instruction,
+    said_by,
+    split_text,
+    transcript,
+)
+from refold.core.secrets.redact import redact
+from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
+from refold.core.summary_checks.headings import headings_once, says_something, split_section
 from refold.core.summary_checks.must_keep import typed_by_user, with_facts
+from refold.core.tool_failures import has_failed
 from refold.core.user_requests import missing_lines
-from refold.model.errors import UpstreamError
+from refold.model.errors import ContextOverflow, UpstreamError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.models import SummaryCache, SummaryTask
-from refold.summarisers.attempt import Rejected, SummaryAttempt, SummaryWriter, TaskAnswer, TaskCost
+from refold.summarisers.attempt import (
+    Rejected,
+    SummaryAttempt,
+    SummaryWriter,
+    TaskAnswer,
+    TaskCost,
+    TaskQuestion,
+)
 from refold.summarisers.cache import KeptInMemory, PaidAnswers, key_of
-from refold.summarisers.long_input import Reader
+
+# Transcripts that are too long for the model's window
+
+T = TypeVar("T")
+
+MARGIN = 0.9
+"""Usable share of a summariser's window: counts of another model's text are a few percent off."""
+LEAST_ROOM = 256
+"""Tokens: with less room to read, every message would be a part of its own."""
+SUMMARY_PART = 4
+"""The answer takes at most the window divided by this: most of the window is for reading."""
+PART_TOKENS = 4_000
+"""The strategy `hierarchical` reads parts of at most so many tokens, however large the model's window is: each
+part gets a summary of its own, so details of long conversations get more room than in one question."""
+PART_OF_WINDOW = 8
+"""The summary of a part takes at most the window divided by this, so that several can be merged at once."""
+TURN = "## This Turn So Far"
+"""The heading that the question about a turn asks for; the next summary finds the beginning of the turn under
+it.
+"""
+_BETWEEN = "\n\n"
+_JOINT = 2
+"""Tokens that joining two parts adds."""
+
+
+class Reader:
+    """Reads one task with one model, in as many parts as its window requires."""
+
+    def __init__(self, attempt: SummaryAttempt) -> None:
+        self.attempt, self.task, self.recipe = attempt, attempt.task, attempt.recipe
+        self.count = attempt.writer.count
+        self.most = min(self.recipe.max_tokens, self.task.max_tokens, self.window // SUMMARY_PART)
+
+    @property
+    def window(self) -> int:
+        return self.attempt.window
+
+    async def summary(self) -> TaskAnswer:
+        """A summary of the history, and of the beginning of a split turn as a section of its own.
+
+        Raises:
+            Rejected: no answer could be used, or there is nothing to summarise.
+            UpstreamError: the model gave no answer.
+        """
+        start, passages, previous = self.task.turn_from, self.task.passages, self.task.previous
+        if start is None:
+            read = await self._work(self._select, passages)
+            return await self._summarise(read, self._kind_of_question(previous), self.most, previous)
+        history = await self._work(self._select, tuple(one for one in passages if one.number < start))
+        turn = await self._work(self._select, tuple(one for one in passages if one.number >= start))
+        found = _joined(await self._history_and_turn(history, turn))
+        if not says_something(found.text):
+            raise Rejected("there is nothing to summarise")
+        return found
+
+    async def _work(self, function: Callable[..., T], *args: object) -> T:
+        return await self.attempt.work(function, *args)
+
+    async def _history_and_turn(
+        self, history: Sequence[Passage], turn: Sequence[Passage]
+    ) -> list[TaskAnswer]:
+        """The history before a split turn, and the turn. The previous summary may contain the beginning of
+        the turn already.
+        """
+        previous, begun, share = self.task.previous, "", self.most * 2 // 3 if turn else self.most
+        found = list[TaskAnswer]()
+        if history:
+            found.append(await self._summarise(history, self._kind_of_question(previous), share, previous))
+        else:
+            previous, begun = split_section(previous, TURN) if turn else (previous, "")
+            found += [await self._shorten(previous, share)] if previous else []
+        if turn:
+            most = self.most // 3 - _JOINT if found else self.most
+            found.append(await self._summarise(turn, "turn", most, begun))
+        return found
+
+    async def _shorten(self, text: str, most: int) -> TaskAnswer:
+        """A summary without additions: unchanged, or shortened if it leaves no room for the turn."""
+        if await self._work(self.count, text) <= most:
+            return TaskAnswer(text)
+        body, pieces = await self._work(lambda: (transcript(self.task.passages), self._split_text(text)))
+        return await self._merge_all(pieces, TaskQuestion("", "merge", most, facts=body))
+
+    def _kind_of_question(self, previous: str) -> Asked:
+        return "update" if previous else "fresh"
+
+    def _select(self, passages: tuple[Passage, ...]) -> tuple[Passage, ...]:
+        """The passages to read. If the selection is empty, all of them are read."""
+        return (_selected(passages) or passages) if self.recipe.strategy == "selective" else passages
+
+    async def _summarise(
+        self, passages: Sequence[Passage], asked: Asked, most: int, previous: str
+    ) -> TaskAnswer:
+        """A summary of some passages: at once if they fit, otherwise in parts."""
+        body = await self._work(transcript, passages)
+        for is_raw in (True, False) if self._is_raw() else (False,):
+            whole = TaskQuestion(body, asked, most, previous, is_raw=is_raw)
+            if self.recipe.strategy == "hierarchical" or not await self._work(self._fits, whole):
+                continue
+            with suppress(ContextOverflow):
+                return await self.attempt.answer(whole)
+        return await self._in_parts(passages, body, asked, most, previous)
+
+    def _is_raw(self) -> bool:
+        """True if the messages themselves may be sent: only if they are the whole source, summarised in one
+        piece.
+        """
+        is_whole = self.recipe.strategy == "abstractive" and self.task.turn_from is None
+        return is_whole and self.attempt.can_read_raw
+
+    def _fits(self, asked: TaskQuestion) -> bool:
+        return self.attempt.size_of(asked) + asked.most <= int(self.window * MARGIN)
+
+    async def _in_parts(
+        self, passages: Sequence[Passage], body: str, asked: Asked, most: int, previous: str
+    ) -> TaskAnswer:
+        """Summarise part by part, then merge. A previous summary that is too long itself is the oldest part."""
+        most = min(most, self.window // SUMMARY_PART)
+        before = list[TaskAnswer]()
+        if await self._work(self.count, previous) > self._room(asked, most) // 2:
+            before, previous = await self._work(self._split_text, previous), ""
+        whole = None if before else await self._in_one_chunk(passages, asked, most, previous)
+        if whole is not None:
+            return whole
+        answers = [*before, *await self._parts(passages, "turn" if asked == "turn" else "fresh")]
+        last: Asked = "turn" if asked == "turn" else "update" if previous else "merge"
+        return await self._merge_all(answers, TaskQuestion("", last, most, previous, facts=body))
+
+    async def _in_one_chunk(
+        self, passages: Sequence[Passage], asked: Asked, most: int, previous: str
+    ) -> TaskAnswer | None:
+        """The answer if one chunk holds everything; otherwise None."""
+        room = self._part_room(asked)
+
+        def whole() -> TaskQuestion | None:
+            found = chunks(passages, room, self.count)
+            one = TaskQuestion(transcript(found[0]), asked, most, previous) if len(found) == 1 else None
+            return one if one is not None and self._fits(one) else None
+
+        if (question := await self._work(whole)) is not None:
+            with suppress(ContextOverflow):
+                return await self.attempt.answer(question)
+        return None
+
+    async def _merge_all(self, answers: list[TaskAnswer], asked: TaskQuestion) -> TaskAnswer:
+        """One answer that merges all of these, in reply to this question; its body is made of them."""
+        most, merging = asked.most, asked.asked if asked.asked == "turn" else "merge"
+        while True:
+            most = min(most, self.window // SUMMARY_PART)
+            room = self._room(asked.asked, most) - await self._work(self.count, asked.previous)
+            answers = await self._merge_groups(answers, room, merging, asked.facts)
+            if (
+                len(answers) == 1
+                and not asked.previous
+                and await self._work(self.count, answers[0].text) <= most
+            ):
+                return answers[0]
+            body = _BETWEEN.join(answer.text for answer in answers)
+            with suppress(ContextOverflow):
+                return await self.attempt.answer(structs.replace(asked, body=body, most=most))
+
+    def _split_text(self, text: str) -> list[TaskAnswer]:
+        return [TaskAnswer(piece) for piece in split_text(text, self._each, self.count)]
+
+    async def _parts(self, passages: Sequence[Passage], asked: Asked) -> list[TaskAnswer]:
+        """A summary of each chunk."""
+        found, done = list[TaskAnswer](), 0
+        while done < len(passages):
+            room = self._part_room(asked)
+            for chunk in await self._work(chunks, passages[done:], room, self.count):
+                try:
+                    body = await self._work(transcript, chunk)
+                    most = await self._work(self._part_answer, body)
+                    found.append(await self.attempt.answer(TaskQuestion(body, asked, most)))
+                except ContextOverflow:
+                    break
+                done += len(chunk)
+        return found
+
+    async def _merge_groups(
+        self, answers: list[TaskAnswer], room: int, asked: Asked, facts: str
+    ) -> list[TaskAnswer]:
+        """The parts, merged in groups until the rest can be read at once."""
+        while await self._work(self.count, _BETWEEN.join(answer.text for answer in answers)) > room:
+            texts = [answer.text for answer in answers]
+            groups = await self._work(group_texts, texts, self._room(asked, self._each), self.count)
+            if len(groups) >= len(texts):
+                raise Rejected("its window is too small to merge the parts")
+            answers = await self._merge_each_group(groups, asked, facts)
+        return answers
+
+    async def _merge_each_group(self, groups: list[list[str]], asked: Asked, facts: str) -> list[TaskAnswer]:
+        """One answer per group; from the first group that was too large on, the texts unchanged."""
+        found = list[TaskAnswer]()
+        for number, group in enumerate(groups):
+            whole = TaskQuestion(_BETWEEN.join(group), asked, self._each, facts=facts)
+            try:
+                found.append(await self.attempt.answer(whole) if len(group) > 1 else TaskAnswer(group[0]))
+            except ContextOverflow:
+                return [*found, *(TaskAnswer(text) for left in groups[number:] for text in left)]
+        return found
+
+    @property
+    def _each(self) -> int:
+        """The limit of a part's summary: the same for every part of every task."""
+        return max(1, min(self.recipe.max_tokens, self.window // PART_OF_WINDOW))
+
+    def _part_answer(self, body: str) -> int:
+        """The limit of one part's summary: a small part must not get a summary of its own length."""
+        if self.recipe.strategy != "hierarchical":
+            return self._each
+        return max(1, min(self._each, self.count(body) // 2))
+
+    def _part_room(self, asked: Asked) -> int:
+        """The tokens of the messages that one part holds at most."""
+        room = self._room(asked, self._each)
+        return min(room, PART_TOKENS) if self.recipe.strategy == "hierarchical" else room
+
+    def _room(self, asked: Asked, most: int) -> int:
+        """The tokens that the summariser's window leaves for reading."""
+        words = instruction(asked, self.recipe.prompts, max_tokens=most, focus=self.task.focus)
+        used = self.count(words) + self.count(self.recipe.prompts.system) + most
+        room = int(self.window * MARGIN) - used
+        if room < LEAST_ROOM:
+            raise Rejected("its window is too small to read the transcript")
+        return room
+
+
+def _selected(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """Texts of people, and failed results: calls and results of successful work can be looked up."""
+    return tuple(
+        passage
+        for passage in passages
+        if (passage.message.role != "tool" and passage.message.text)
+        or any(has_failed(result) for result in passage.message.results)
+    )
+
+
+def _joined(parts: Sequence[TaskAnswer]) -> TaskAnswer:
+    mended = dict.fromkeys(note for part in parts for note in part.mended)
+    return TaskAnswer(_BETWEEN.join(part.text for part in parts), tuple(mended))
+
+
+# The chain of models
 
 _log = logging.getLogger("refold.summarisers")
 
@@ -120,3 +396,42 @@ def _problem(error: Exception) -> str:
         return str(error)
     reason = error.reason if isinstance(error, UpstreamError) else ""
     return f"the summariser {reason}" if reason else type(error).__name__
+
+
+# Summaries that a function of the user wrote
+
+
+def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
+    """A text as the summary of a task, with the facts that must not get lost; None if it has a fault."""
+    found = accept(
+        SummaryDraft(text), _source(task, count), most=task.max_tokens, count=count, is_last_try=True
+    )
+    if found.fault is not None:
+        _log.warning("a summary was not used: %s", found.fault)
+        return None
+    summary = redact(found.text)
+    opening = missing_lines(summary, task.word_for_word)
+    return Summary(
+        f"{opening}{summary}",
+        task.first,
+        task.last,
+        count(f"{opening}{summary}"),
+        "model",
+        task.scope,
+        checks=found.mended,
+        requests=len(opening),
+    )
+
+
+def _source(task: SummaryTask, count: Count) -> DraftSource:
+    source = transcript(task.passages)
+    return DraftSource(
+        told=source,
+        tokens=count(source) + count(task.previous),
+        previous=task.previous,
+        asked=task.focus,
+        spoken=said_by("user", task.passages),
+        typed=typed_by_user(task.passages),
+        answered=said_by("assistant", task.passages),
+        ledger=task.ledger,
+    )

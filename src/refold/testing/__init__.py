@@ -5,8 +5,8 @@
 
 `server` listens and writes answers to the connection; `provider` reads, refuses, answers and bills; `script`
 holds the next answers, with replies and faults. `chat`, `responses` and `anthropic` encode them, as a body or
-as the events of a stream. `rules` are a provider's checks, `overflows` the providers' wordings for too long requests,
-`prompt` the token count and the prompt cache.
+as the events of a stream. `rules` are a provider's checks, with the wordings of many
+providers for requests that are too long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ try:
 except ImportError:
     raise MissingExtra("testing", "a scripted upstream") from None
 
-from refold.testing.overflows import SILENT, WORDINGS, overflow
+from refold.testing.rules import SILENT, WORDINGS, overflow
 from refold.testing.script import (
     Body,
     Broken,

@@ -25,10 +25,16 @@ from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.message import DialectName
 from refold.model.tokens import TokenCounter
 from refold.testing import anthropic, chat, responses
-from refold.testing.overflows import overflow
-from refold.testing.prompt import Biller, ScaledCounter
-from refold.testing.provider import ScriptedProvider, embed_texts, list_models, model_entry, token_count
-from refold.testing.rules import ProviderLimits
+from refold.testing.provider import (
+    Biller,
+    ScaledCounter,
+    ScriptedProvider,
+    embed_texts,
+    list_models,
+    model_entry,
+    token_count,
+)
+from refold.testing.rules import ProviderLimits, overflow
 from refold.testing.script import (
     EVENTS,
     GARBAGE,

@@ -39,10 +39,9 @@ from refold.upstreams.response_errors import (
 )
 from refold.wire.error import answer_error
 from refold.wire.json_codec import MAX_BODY_BYTES, write
-from refold.wire.reply import Reply, decode_reply
+from refold.wire.reply import Reply, StreamReader, decode_reply
 from refold.wire.request import Request, encode_request
 from refold.wire.sse import Delta
-from refold.wire.stream import StreamReader
 from refold.wire.translate import translate_messages, translate_tools
 
 # The HTTP connection to a provider: sends requests, reads bytes, and limits every wait. Every wait

@@ -14,6 +14,7 @@ import asyncio
 import shlex
 import subprocess
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -128,6 +129,7 @@ _HOSTS = frozenset(
 )
 
 
+@lru_cache(256)
 def is_hosted(url: str) -> bool:
     """Whether an address belongs to a well-known provider, and not to a server that anyone can run."""
     return urlsplit(url).hostname in _HOSTS

@@ -17,8 +17,9 @@ content.
 
 `json_codec` reads and writes JSON within limits; `chat`, `anthropic` and `responses` are the items and
 streams of one format, `message` one item of any format; `request`, `reply`, `error` and `transcript` are
-whole bodies; `sse` and `stream` read streamed replies; `transcript` also recognises the format, `translate`
-converts between formats, `sdk` takes and returns plain Python values; `media` reads and writes data URLs; `logs` reads the session logs of coding agents.
+whole bodies; `reply` reads streamed replies too, from the events of `sse`; `transcript` also recognises the
+format, `translate` converts between formats, `sdk` takes and returns plain Python values; `logs` reads the
+session logs of coding agents.
 """
 
 from __future__ import annotations

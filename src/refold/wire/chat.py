@@ -6,11 +6,13 @@ no `type`, so it cannot be mistaken for a block of the content, and goes back in
 
 `function_call`, the predecessor of tool calls, has no id that a result could name: it is opaque and passes
 unchanged.
+
+Both OpenAI formats carry bytes as a data URL in an address field; `split_url` and `join_url` read and write it.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 import msgspec
 from msgspec import DecodeError, Raw, Struct
@@ -20,6 +22,7 @@ from refold.model.errors import WireError
 from refold.model.message import (
     File,
     Image,
+    Media,
     Message,
     Opaque,
     Origin,
@@ -50,8 +53,34 @@ from refold.wire.json_codec import (
     write_block,
     write_content,
 )
-from refold.wire.media import join_url, split_url
 from refold.wire.sse import CallDelta, Delta, Pieces, ReasoningDelta, ServerSentEvent, TextDelta
+
+_BASE64 = ";base64"
+
+
+class MediaLocation(TypedDict, total=False):
+    """The fields of `Media` that locate the bytes."""
+
+    media_type: str
+    data: str
+    url: str
+    file_id: str
+
+
+def split_url(url: str) -> MediaLocation:
+    """The bytes of a base64 data URL; any other address stays an address."""
+    head, comma, data = url.removeprefix("data:").partition(",")
+    if comma and url.startswith("data:") and head.endswith(_BASE64):
+        return {"media_type": head.removesuffix(_BASE64), "data": data}
+    return {"url": url}
+
+
+def join_url(media: Media) -> str:
+    """The address, or a data URL of the bytes (the bytes alone if their type is unknown)."""
+    if media.data and media.media_type:
+        return f"data:{media.media_type}{_BASE64},{media.data}"
+    return media.data or media.url
+
 
 # Blocks of a content, and tool calls
 

@@ -31,6 +31,7 @@ from refold.model.message import (
     ToolCall,
     ToolResult,
 )
+from refold.wire.chat import join_url, split_url
 from refold.wire.error import answer_error
 from refold.wire.json_codec import (
     ANY,
@@ -53,7 +54,6 @@ from refold.wire.json_codec import (
     write_block,
     write_content,
 )
-from refold.wire.media import join_url, split_url
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, ServerSentEvent, TextDelta
 
 # Blocks of a message, and the outputs of tools

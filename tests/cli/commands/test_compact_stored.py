@@ -9,7 +9,7 @@ import pytest
 
 from refold.engine.engine import Engine
 from refold.model.tokens import Usage
-from refold.testing import ScriptedUpstream, say
+from refold.testing import Refuse, ScriptedUpstream, say
 
 SMALL = ("--window", "12000")
 TEXT = (
@@ -108,3 +108,18 @@ def test_a_model_writes_the_summary_and_is_told_what_matters(kept, monkeypatch):
     (call,) = json.loads(kept("show", "shifts", "--calls", "--json").out)["calls"]
     assert (call["kind"], call["usage"]["input"]) == ("summary", times * 9_000)
     assert kept("doctor").code == 0
+
+
+def test_a_model_that_failed_three_times_is_not_asked_and_the_command_says_so(kept, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-test-1234567890")
+    with ScriptedUpstream(otherwise=Refuse(403, b'{"error": "no"}')) as server:
+        args = ("compact", "shifts", "--summariser", f"gpt-4o-mini@{server.url}/v1", "--key-env", "MY_KEY")
+        for _ in range(3):
+            told = kept(*args)
+            assert "the summariser answered 403" in told.out + told.err
+            assert kept("undo", "shifts").code == 0
+        asked = len(server.requests)
+        told = kept(*args)
+        assert len(server.requests) == asked
+    assert "the model was not asked: it failed 3 times at the same messages" in told.out + told.err
+    assert "could not be used" not in told.out + told.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -39,9 +40,41 @@ def test_the_preset_of_the_settings_is_replayed_where_none_is_named(monkeypatch)
     assert [line.split()[0] for line in lines[3:]] == ["opal"]
 
 
+def rows(*args: str) -> dict[str, dict]:
+    shown = refold(*("replay", "examples/coding-agent.json", "--window", "8000", "--json"), *args)
+    assert shown.returncode == 0, shown.stderr
+    return {row["candidate"]: row for row in json.loads(shown.stdout)["rows"]}
+
+
+@pytest.mark.feature("N6")
+def test_the_messages_get_what_output_and_reserve_leave():
+    whole = rows("--preset", "refold", "--baselines", "--output", "0", "--reserve", "0")
+    usual = rows("--preset", "refold", "--baselines")
+    little = rows("--preset", "refold", "--baselines", "--output", "3000", "--reserve", "1000")
+
+    for name in ("refold", "drop oldest", "mask output at 80 %"):
+        assert [found[name]["fits"] for found in (whole, usual, little)] == [100.0] * 3
+        assert whole[name]["fill"] > usual[name]["fill"] > little[name]["fill"]
+    assert whole["no limit"]["fits"] > usual["no limit"]["fits"] > little["no limit"]["fits"]
+
+
+@pytest.mark.feature("N6")
+def test_the_columns_of_lines_and_phrases_are_in_the_document_and_in_the_table():
+    for row in rows("--preset", "refold", "--baselines").values():
+        assert row["repeats"]["lines_near"] >= row["repeats"]["lines_old"]
+        assert row["phrases_old"] is not None
+    shown = refold("replay", "examples/coding-agent.json", "--preset", "refold", "--window", "8000").stdout
+    assert "kept free in every window: an eighth, at most 4,096, for the reply" in shown
+    assert "phrases" in shown.splitlines()[1]
+
+
 @pytest.mark.parametrize(
     "args, words",
     [
+        (
+            ("examples/coding-agent.json", "--window", "4000", "--output", "3900", "--reserve", "100"),
+            "output and reserve leave no room for messages in a window of 4,000 tokens",
+        ),
         (("nosuch.jsonl",), "there is no file nosuch.jsonl"),
         (("examples/coding-agent.json", "--preset", "nonsense"), "there is no preset 'nonsense'"),
         (("examples/coding-agent.json", "--window", "0"), "--window"),

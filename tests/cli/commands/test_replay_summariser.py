@@ -60,6 +60,16 @@ def test_the_document_holds_what_was_asked_for_and_what_it_cost(server, tmp_path
     assert list((tmp_path / "refold" / "summaries").rglob("*.json")) or sys.platform == "darwin"
 
 
+def test_two_servers_may_give_different_models_one_name(server, tmp_path):
+    with ScriptedUpstream(otherwise=say(TEXT.replace("importer", "exporter"), usage=USAGE)) as other:
+        mine, theirs = f"gpt-4o-mini@{server.url}/v1", f"gpt-4o-mini@{other.url}/v1"
+        for spec in (mine, theirs, mine, f"{theirs}/"):
+            told = replay("--summariser", spec, "--key-env", "MY_KEY", home=tmp_path, MY_KEY=KEY)
+            assert told.returncode == 0, told.stderr
+
+    assert len(server.requests) == len(other.requests) > 0
+
+
 def test_a_limit_ends_the_replay_with_what_is_known_so_far(server, tmp_path):
     # Each call costs less than it may cost at most, as with a real provider; all twelve would cost more than the limit.
     usage, price = Usage(input=1_000, output=100), 0.00021

@@ -339,7 +339,7 @@ def test_without_the_extra_its_name_is_told(environ, tmp_path, package):
     assert told.returncode == 2
     assert told.stderr.splitlines() == [
         "error: the gateway needs the extra 'server'",
-        "hint: install it with: pip install 'refold[server]'",
+        f"hint: install it with: {sys.executable} -m pip install 'refold[server]'",
     ]
 
 

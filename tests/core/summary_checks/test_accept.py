@@ -9,7 +9,7 @@ from refold.core.digest.terms import contains_word
 from refold.core.prompts import DEFAULT, defused, instruction
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.accept import SummaryDraft, accept
-from refold.core.summary_checks.echoes import ends_open, without_thoughts
+from refold.core.summary_checks.draft_faults import ends_open, without_thoughts
 from tests.core.summary_checks.drafts import BAD, GOOD, LEDGER, PREVIOUS, Bad, count, source
 
 FIXED = "The login was fixed."

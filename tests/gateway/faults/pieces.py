@@ -15,7 +15,7 @@ from refold.config import resolve
 from refold.gateway.app import Gateway
 from refold.gateway.exchange import Relay
 from refold.gateway.upstreams import Target, Targets
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.gateway.served_gateway import scope_of
 
 NOWHERE = Target("nowhere", "http://127.0.0.1:9", ("chat", "responses", "anthropic"), is_private=True)

@@ -9,7 +9,7 @@ import sys
 import msgspec
 import pytest
 
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from tests.gateway.conftest import served
 from tests.gateway.faults.wires import PATHS, Client, Line, RawUpstream, Recording, connected, record
 

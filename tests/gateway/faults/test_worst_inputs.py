@@ -20,7 +20,7 @@ from refold.config import Layer, resolve
 from refold.config.layers import flat
 from refold.engine import actions
 from refold.gateway import server
-from refold.stores.memory.store import MemoryStore
+from refold.stores.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES
 from tests.gateway.faults.process import Program

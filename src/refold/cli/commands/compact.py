@@ -428,7 +428,9 @@ def nothing_done(outcome: CompactedTranscript) -> Text:
     content = outcome.before
     size = f"{content.tokens:,} tokens {content.source}, and there is room for {outcome.limit:,}"
     size += f" ({outcome.state.arithmetic})"
-    hint = "nothing could be gained" if outcome.options.now else "--now compacts all the same"
+    hint = "--now compacts all the same"
+    if outcome.options.now:
+        hint = "nothing could be gained, or all messages are within what stays: --keep sets another size"
     what = "nothing to do" if outcome.window.output is None else "no message was changed"
     return Text(f"{what}: {size}; {hint}")
 

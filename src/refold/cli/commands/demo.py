@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from refold.cli import output
-from refold.cli.extras import check_server_extra
 from refold.cli.options import Json
 
 if TYPE_CHECKING:
@@ -54,6 +53,8 @@ def demo(
     the history holds, what was sent of it, and what Refold did. No model is called and nothing leaves this machine. The extras
     `server` and `sqlite` are needed; the client is OpenAI's own where it is installed.
     """
+    from refold.cli.settings import check_server_extra
+
     check_server_extra("the demo")
     import asyncio
 

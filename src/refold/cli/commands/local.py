@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 import typer
 
 from refold.cli import output
 from refold.cli.options import Json
+from refold.model.errors import MissingExtra
 
 
 def declare(app: typer.Typer) -> None:
@@ -45,5 +47,5 @@ def status(as_json: Json = False) -> int:
     if not has_weights:
         output.note("hint: fetch them with: refold local install")
     if not has_extra:
-        output.note("hint: install it with: pip install 'refold[local]'")
+        output.note(f"hint: {MissingExtra('local', 'the model').hint_for(sys.executable)}")
     return 0 if has_weights and has_extra else 1

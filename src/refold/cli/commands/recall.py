@@ -36,7 +36,7 @@ def recall(
     that fit them.
     """
     from refold.cli import store_access
-    from refold.cli.message_text import harmless, indented_text
+    from refold.cli.output import harmless, indented_text
     from refold.model.dialect import DIALECTS
     from refold.wire.sdk import read_message
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from refold.cli import output
-from refold.cli.options import SUMMARISER_METAVAR, Json, OptionGroup, expanded
+from refold.cli.options import MAX_TOKENS, SUMMARISER_METAVAR, Json, OptionGroup, expanded
 from refold.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ EXAMPLES = """\b
 Examples:
   refold replay transcripts.jsonl.gz --preset refold --window 8000
   refold replay my-sessions/ --report report.html
+  refold replay my-sessions/ --baselines --output 0 --reserve 0
 \b
 With a model that writes the summaries, beside the digest that needs none:
   export OPENAI_API_KEY=...
@@ -63,6 +64,26 @@ class ReplayOptions(OptionGroup, frozen=True):
             "--model", metavar="NAME", help="Count with its tokenizer. Default: 4 characters a token."
         ),
     ] = ""
+    output: Annotated[
+        int | None,
+        typer.Option(
+            "--output",
+            metavar="N",
+            min=0,
+            max=MAX_TOKENS,
+            help="Tokens of the window that are kept free for the reply. Default: as in a conversation, an eighth, at most 4,096.",
+        ),
+    ] = None
+    reserve: Annotated[
+        int | None,
+        typer.Option(
+            "--reserve",
+            metavar="N",
+            min=0,
+            max=MAX_TOKENS,
+            help="Tokens of the window that are never filled. Default: as in a conversation, the preset's own.",
+        ),
+    ] = None
     baselines: Annotated[bool, typer.Option("--baselines", help="Add simple rivals to the table.")] = False
     jobs: Annotated[
         int,
@@ -178,13 +199,16 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
 
     from refold.cli.settings import preset_here
     from refold.core.presets import PRESETS
-    from refold.replay import BASELINES, WINDOWS, Counting, read_recordings, run, tabulate
+    from refold.replay import BASELINES, WINDOWS, Counting, ReplayBudget, read_recordings, run, tabulate
     from refold.replay.presets import candidates
     from refold.replay.summarisers import open_summarisers
 
     # Failures of a model are counted, and shown at the end.
     logging.getLogger("refold").addHandler(logging.NullHandler())
     recordings, counting, progress = read_recordings(Path(data)), Counting(options.model), ReplayProgress()
+    budget = ReplayBudget(options.output, options.reserve, options.model)
+    for window in options.windows or WINDOWS:
+        budget.room_in(window)  # before a model is opened
     with open_summarisers(order, on_call=progress.draw) as opened:
         progress.opened, is_asking = opened, any(opened.authors)
         presets = candidates(
@@ -199,9 +223,10 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
             clock=opened.clock if is_asking else perf_counter,
             jobs=options.jobs,
             in_threads=is_asking,
+            budget=budget,
         )
         progress.clear()
-        return tabulate(cells, counting, opened.spending, opened.stopped), cells
+        return tabulate(cells, counting, opened.spending, opened.stopped, budget), cells
 
 
 def show_table(table: Table, cells: Sequence[Cell], report: str, *, as_json: bool) -> None:

@@ -87,7 +87,7 @@ def resume(
 def _list(place: StoreOptions, name: str, *, branch: str, as_json: bool) -> int:
     """List the sessions that can be resumed, the latest first."""
     from refold.cli import store_access
-    from refold.cli.session_table import session_entries, session_table
+    from refold.cli.store_access import session_entries, session_table
 
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, name, branch)

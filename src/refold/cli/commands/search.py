@@ -78,7 +78,7 @@ async def _find_messages(engine: Engine, words: str, *, name: str, limit: int, a
 async def _find_sessions(
     engine: Engine, words: str, *, name: str, limit: int, by_meaning: bool, as_json: bool
 ) -> int:
-    from refold.cli.session_table import session_entries, session_table
+    from refold.cli.store_access import session_entries, session_table
 
     pairs = await engine.find_sessions(words, name=name, limit=limit, by_meaning=by_meaning)
     found = await session_entries(engine, pairs)
@@ -100,7 +100,7 @@ async def _forked(engine: Engine, names: set[str]) -> set[str]:
 
 def _entry(one: FoundMessage, *, is_forked: bool) -> str:
     """The conversation, its branch where there are several, then the passages with their handle."""
-    from refold.cli.message_text import harmless
+    from refold.cli.output import harmless
 
     lines = one.text.splitlines() or [f"{one.handle} [{one.damage or 'the content was not kept'}]"]
     branch = f"  branch {short(one.branch)}" if is_forked else ""

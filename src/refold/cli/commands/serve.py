@@ -23,7 +23,6 @@ from msgspec import Struct, structs
 from typer.core import TyperCommand
 
 from refold.cli import output
-from refold.cli.extras import check_server_extra
 from refold.cli.output import align, plain
 from refold.config.formats import plain_default
 from refold.config.keys import UPSTREAMS, SettingKey, all_keys
@@ -154,6 +153,8 @@ def serve(flags: Layer) -> int:
     calls go to the usual providers with the client's own key, and the model `local` runs on this machine. The extra `server` is
     needed; docs/gateway.md tells the rest. Every setting of docs/configuration.md is an option.
     """
+    from refold.cli.settings import check_server_extra
+
     check_server_extra("the gateway")
     from refold.config import environment_layer, file_layers, resolve
     from refold.config.layers import with_current_url

@@ -85,7 +85,7 @@ class SessionRow(Struct, frozen=True):
 
 async def _authors(engine: Engine, sessions: Sequence[Session]) -> dict[str, str]:
     """The author of each summary, by its id."""
-    from refold.engine.summary_authors import SummaryAuthor
+    from refold.engine.state import SummaryAuthor
 
     found = await engine.summaries([one.summary for one in sessions if one.summary])
     return {one.id: SummaryAuthor.of(one.summary).text for one in found}

@@ -146,7 +146,7 @@ def _document(one: StoredMessage, head: Head) -> dict[str, object]:
 
 
 def _entry(one: StoredMessage, message: Message | None, damage: str) -> str:
-    from refold.cli.message_text import indented_text
+    from refold.cli.output import indented_text
     from refold.core.shown import handle_of
 
     about = f"{handle_of(one.seq)}  {one.role}  {plural(one.tokens, 'token')}  {when(one.at)}"
@@ -246,7 +246,7 @@ async def _show_sent(engine: Engine, name: str, which: str, *, as_json: bool) ->
 
 
 def _sent(fields: dict[str, object], dialect: Dialect) -> Iterator[str]:
-    from refold.cli.message_text import indented_text
+    from refold.cli.output import indented_text
     from refold.wire.sdk import read_message
 
     for key in ("system", "instructions"):

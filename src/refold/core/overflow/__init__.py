@@ -1,7 +1,7 @@
 """Classification of a provider's answers as overflow of the window or another error.
 
-`classify` reads an answer, `classify_finish` a finish reason with its usage. `body` reads the fields of an
-answer, `phrases` recognises sentences, and `sentences` has the tables of known sentences.
+`classify` reads an answer, `classify_finish` a finish reason with its usage. `sentences` recognises the known
+sentences of providers and has their tables.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Replace secrets by placeholders, to keep them out of summaries, embeddings and logs.
 
 A placeholder names the kind of the secret and the handle of the original, so that a reader with access to the
-conversation can open it there, and a copy reveals nothing. A secret is recognised by its own form (`forms`),
-by the name before it (`names`), or because it was found elsewhere already.
+conversation can open it there, and a copy reveals nothing. A secret is recognised by its own form or by
+the name before it (`detection`), or because it was found elsewhere already.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import TypeAlias
 
-from refold.core.secrets.forms import KINDS, Secret, find_by_form
-from refold.core.secrets.names import find_by_name
-from refold.core.secrets.values import is_password, is_random
+from refold.core.secrets.detection import KINDS, Secret, find_by_form, find_by_name, is_password, is_random
 from refold.core.shown import handle_of
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 

@@ -16,15 +16,21 @@ from msgspec import Struct
 from refold.core.digest.ledger import EMPTY, Ledger
 from refold.core.digest.line_markers import quoted_lines, visible
 from refold.core.digest.terms import contains_word
-from refold.core.prompts import defused
+from refold.core.prompts import Count, defused
 from refold.core.summary_checks import headings
-from refold.core.summary_checks.echoes import continues, ends_open, is_call, is_echo, without_thoughts
+from refold.core.summary_checks.draft_faults import (
+    continues,
+    ends_open,
+    is_call,
+    is_echo,
+    is_other_language,
+    is_refusal,
+    letters,
+    without_thoughts,
+)
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import KnownNames, invented, known_of, without_inventions
-from refold.core.summary_checks.languages import is_other_language
 from refold.core.summary_checks.must_keep import fact_lines, with_facts
-from refold.core.summary_checks.refusal import is_refusal, letters
-from refold.core.transcript_chunks import Count
 
 Fault: TypeAlias = Literal[
     "empty",

@@ -26,9 +26,8 @@ from refold.core.digest.sections import (
 )
 from refold.core.digest.terms import contains_word
 from refold.core.digest.typed_text import said_by_user, typed_passages
-from refold.core.prompts import Passage, defused
+from refold.core.prompts import Count, Passage, defused
 from refold.core.summary_checks.headings import headings_once, is_heading, lines_of, section_span
-from refold.core.transcript_chunks import Count
 
 _SHARES = {RULES: 0.4, MODIFIED: 0.2, IDS: 0.15, TASKS: 0.1, ERRORS: 0.1, DECISIONS: 0.05, READ: 0.0}
 """The order of priority, and the guaranteed share of the room for each kind: files that were only read can

@@ -222,6 +222,8 @@ const COLUMNS = [
   ["demands", "old facts", (at) => data.demands[at]],
   ["old", "recall, %", (at) => data.old[at], 1],
   ["bound", "bound, %", (at) => data.bound[at], 1],
+  ["lines", "lines, %", (at) => data.lines[at], 1],
+  ["phrases", "phrases, %", (at) => data.phrases[at], 1],
   ["dollars", "$", (at) => data.dollars[at], 2],
   ...(data.paid ? [["paid", "summaries, $", (at) => data.paid[at], 4], ["failed", "failed", (at) => data.failed[at]]] : []),
   ["cache", "cache hits, %", (at) => data.cache[at], 1],

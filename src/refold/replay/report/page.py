@@ -22,7 +22,16 @@ from msgspec import Struct
 from refold.replay.candidate import Writing
 from refold.replay.report.chart import front, front_chart, node, points, to_html
 from refold.replay.score import Ratio, Score, SentContext
-from refold.replay.table import MIN_DEMANDS, Cell, Table, TableRow, milliseconds, percent, spending
+from refold.replay.table import (
+    MIN_DEMANDS,
+    Cell,
+    Table,
+    TableRow,
+    kept_free,
+    milliseconds,
+    percent,
+    spending,
+)
 
 # The columns of the table: a head, its meaning, and the value of a row
 
@@ -43,6 +52,16 @@ _RECALL: tuple[Column, ...] = (
         "+ search",
         "the share of all facts, old and new, held or found by one search, %",
         lambda row: percent(row.with_recall),
+    ),
+    (
+        "lines",
+        "the share of old whole lines, such as code, that a reply repeated and its context held, %",
+        lambda row: percent(row.lines_old),
+    ),
+    (
+        "phrases",
+        "the same of old runs of five words, %",
+        lambda row: percent(row.phrases_old),
     ),
     ("rules", "rules of the user, kept letter for letter, %", lambda row: percent(row.rules)),
     ("made up", "literals that no message contains, %", lambda row: percent(row.made_up)),
@@ -244,6 +263,8 @@ def _numbers(scores: Sequence[Score], tariff: str) -> dict[str, object]:
         "demands": [score.old.whole for score in scores],
         "old": [_percent(score.old) for score in scores],
         "bound": [_percent(score.bound) for score in scores],
+        "lines": [_percent(score.lines.old) for score in scores],
+        "phrases": [_percent(score.phrases.old) for score in scores],
         "dollars": [round(bill.dollars, 4) if bill else None for bill in bills],
         "cache": [_percent(cache, 1) for cache in caches],
         "rewrites": [score.rewrites for score in scores],
@@ -469,7 +490,7 @@ def _every() -> Element:
 def _notes(table: Table) -> Element:
     return node(
         "footer",
-        node("p", f"Tokens: {table.counting}."),
+        node("p", f"Tokens: {table.counting}. Kept free in every window: {kept_free(table)}."),
         node(
             "p",
             "A recording that fits into a window says nothing about it and is left out there; one with fewer than "

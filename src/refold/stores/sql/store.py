@@ -13,7 +13,6 @@ from typing import Any, Concatenate
 from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, StoredSummary
 from refold.stores.failpoints import reach
 from refold.stores.sql import conversations as chats
-from refold.stores.sql import owner_values as values
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
 from refold.stores.sql.commit import commit, committed, encode_messages, text_size
@@ -103,18 +102,18 @@ class SqlStore:
     cache = _writes(jobs.cache)
 
     # Values of an owner
-    learnt = _reads(values.learnt)
-    all_learnt = _reads(values.all_learnt)
-    learn = _writes(values.learn)
-    forget = _writes(values.forget)
-    swap_learnt = _writes(values.swap_learnt)
-    add_key = _writes(values.add_key)
-    find_key_owner = _reads(values.find_key_owner)
-    has_keys = _reads(values.has_keys)
-    keys = _reads(values.keys)
-    revoke_key = _writes(values.revoke_key)
-    setting = _reads(values.setting)
-    put_setting = _writes(values.put_setting)
+    learnt = _reads(chats.learnt)
+    all_learnt = _reads(chats.all_learnt)
+    learn = _writes(chats.learn)
+    forget = _writes(chats.forget)
+    swap_learnt = _writes(chats.swap_learnt)
+    add_key = _writes(chats.add_key)
+    find_key_owner = _reads(chats.find_key_owner)
+    has_keys = _reads(chats.has_keys)
+    keys = _reads(chats.keys)
+    revoke_key = _writes(chats.revoke_key)
+    setting = _reads(chats.setting)
+    put_setting = _writes(chats.put_setting)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
         encoded = await run_text_work(text_size(batch), encode_messages, seen, batch)

@@ -29,8 +29,7 @@ from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite import maintenance
-from refold.stores.sqlite.errors import store_error
-from refold.stores.sqlite.file import PATIENCE_S, open_reader, wipe
+from refold.stores.sqlite.file import PATIENCE_S, open_reader, store_error, wipe
 from refold.stores.sqlite.maintenance import copy_to, find_faults
 from refold.stores.sqlite.writer import (
     Job,

@@ -1,0 +1,957 @@
+"""The store in memory, which ends with the program.
+
+Every method reads and changes an owner's tables without awaiting, so tasks never interleave inside it; only the words of a long text
+are split in a thread, before that. Each owner has separate tables, so no query can reach the data of another owner. This store is the
+reference for the databases: one contract suite runs over all stores.
+
+A batch is applied to a copy-on-write layer over the tables. The layer is written to the tables only when the whole batch succeeded,
+so an error leaves them unchanged. This is the reference for a transaction of the databases.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from hashlib import sha256
+from operator import add
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from refold.core.search_terms import Phrase, fragments, phrases, words
+from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
+from refold.model.summary import Summary
+from refold.model.tokens import Usage
+from refold.ports.records import (
+    Batch,
+    Call,
+    CallKind,
+    CallTotals,
+    ClientKey,
+    Compaction,
+    CompactionKind,
+    CompactionState,
+    Embedding,
+    Head,
+    HistoryPlace,
+    Idle,
+    Inherited,
+    InstalledCompaction,
+    Listed,
+    Outline,
+    SearchHit,
+    Session,
+    StoredMessage,
+    StoredSummary,
+    copied_compaction,
+    copied_raw_arrivals,
+)
+from refold.stores.search import Nearest, said, weigh, worth
+from refold.text_work import run_text_work
+
+# The tables of one owner, and their search
+
+# Search in memory, without an index: every text is scanned. Each word is between two spaces, so a
+# word is counted by searching for it with its spaces, and a phrase is a longer such text.
+
+_GAP = "  "
+
+
+def prepare(text: str) -> str:
+    """The searchable form of a text."""
+    return _spell(words(text))
+
+
+def search(texts: Mapping[Head, Sequence[str]], query: str, limit: int) -> list[SearchHit]:
+    """Messages of branches that match all parts of a query; if there are none, those that match some of them."""
+    wanted = phrases(query)
+    hits = list(_match(texts, dict.fromkeys(wanted, 1.0), len(wanted)))
+    if not hits:
+        parts = fragments(wanted)
+        counts = [len(list(_match(texts, {part: 1.0}, 1))) for part in parts]
+        hits = list(_match(texts, weigh(parts, counts), 1))
+    return sorted(hits, key=lambda hit: (-hit.score, -hit.seq))[:limit]
+
+
+def _match(
+    texts: Mapping[Head, Sequence[str]], weighed: Mapping[Phrase, float], needed: int
+) -> Iterator[SearchHit]:
+    spelt, weights = [_spell(phrase) for phrase in weighed], list(weighed.values())
+    for head, held in texts.items():
+        for seq, text in enumerate(held, head.base_seq):
+            counts = [text.count(phrase) for phrase in spelt]
+            if weights and sum(map(bool, counts)) >= needed:
+                score = worth(counts, weights, text.count(_GAP) + 1)
+                yield SearchHit(conversation=head.conversation, branch=head.branch, seq=seq, score=score)
+
+
+def _spell(phrase: Sequence[str]) -> str:
+    return f" {_GAP.join(phrase)} "
+
+
+HAS_ENDED = ("installed", "failed", "superseded", "undone")
+EVERYTHING = 1 << 62
+"""A number above the number of every message."""
+
+
+class ConversationRow(Struct, frozen=True, kw_only=True):
+    """A conversation, without its branches."""
+
+    id: str
+    title: str
+    at: float
+    updated_at: float
+
+
+class OwnerTables:
+    """All rows of one owner. Each dictionary is in the order of insertion."""
+
+    def __init__(self) -> None:
+        self.conversations: dict[str, ConversationRow] = {}
+        self.heads: dict[str, Head] = {}
+        self.messages: dict[str, list[StoredMessage]] = {}
+        self.texts: dict[str, list[str]] = {}
+        self.keys: dict[tuple[str, str], int] = {}
+        self.sessions: dict[str, Session] = {}
+        self.compactions: dict[str, Compaction] = {}
+        self.summaries: dict[str, StoredSummary] = {}
+        self.embeddings: dict[str, dict[str, Embedding]] = {}
+        self.calls: dict[str, Call] = {}
+        self.replies: dict[str, bytes] = {}
+        self.chains: dict[bytes, set[tuple[str, int]]] = {}
+        self.pins: set[tuple[str, int]] = set()
+        self.blobs: dict[tuple[str, bytes], bytes] = {}
+        self.cached: dict[str, Summary | None] = {}
+        self.learnt: dict[tuple[str, str], bytes] = {}
+        self.client_keys: dict[str, ClientKey] = {}
+        self.settings: dict[str, bytes] = {}
+
+    def head(self, conversation: str, branch: str) -> Head:
+        """The head of a branch.
+
+        Raises:
+            NotFound: there is no such branch.
+        """
+        head = self.heads.get(branch)
+        if head is None or head.conversation != conversation:
+            raise NotFound("there is no such branch")
+        return head
+
+    def idle_since(self, before: float, keep: Sequence[str]) -> list[ConversationRow]:
+        """Conversations that were not used since a time, oldest first, except those to keep."""
+        old = [one for one in self.conversations.values() if one.updated_at < before and one.id not in keep]
+        return sorted(old, key=lambda one: one.updated_at)
+
+    def line(self, head: Head | None, last: int = EVERYTHING) -> Iterator[tuple[str, int, int]]:
+        """The branches that hold the messages of one before `last`, itself first, with the range of each."""
+        while head is not None:
+            yield head.branch, head.base_seq, last
+            last = min(last, head.base_seq)
+            head = self.heads.get(head.base)
+
+    def message_range(self, head: Head, first: int, last: int) -> list[StoredMessage]:
+        parts = [
+            self.messages.get(branch, [])[max(first - begins, 0) : max(ends - begins, 0)]
+            for branch, begins, ends in self.line(head, last)
+        ]
+        return [message for part in reversed(parts) for message in part]
+
+    def key_of(self, head: Head, key: str) -> int | None:
+        """The number of the message that was sent with a key."""
+        found = ((self.keys.get((branch, key)), ends) for branch, _, ends in self.line(head))
+        return next((seq for seq, ends in found if seq is not None and seq < ends), None)
+
+    def last_number(self, branch: str) -> int:
+        """The number of the newest change of a branch."""
+        return max((row.number for row in self.compactions.values() if row.branch == branch), default=0)
+
+    def known(self, head: Head, size: int) -> Iterator[list[Compaction]]:
+        """The changes of a branch up to a size, then those of its base before the fork, and so on."""
+        number = EVERYTHING
+        for branch, _, ends in self.line(head, size):
+            rows = [row for row in self.compactions.values() if row.branch == branch]
+            yield [row for row in rows if 0 < row.number <= number and row.size <= ends]
+            # A change of the base at the same size but after the fork does not count: the numbers decide, not the sizes.
+            number = self.heads[branch].base_number if branch in self.heads else 0
+
+    def latest(self, head: Head, size: int, before: int = EVERYTHING) -> Compaction | None:
+        for rows in self.known(head, size):
+            shown = [row for row in rows if row.state == "installed" and row.kind != "arrival"]
+            shown = [row for row in shown if row.branch != head.branch or row.number < before]
+            if shown:
+                return max(shown, key=lambda row: row.number)
+        return None
+
+    def summary(self, head: Head, number: int) -> StoredSummary | None:
+        for rows in self.known(head, EVERYTHING):
+            named = [row for row in rows if row.id in self.summaries]
+            named = [row for row in named if self.summaries[row.id].summary.number == number]
+            if named:
+                best = max(named, key=lambda row: (row.state == "installed", row.number))
+                return self.summaries[best.id]
+        return None
+
+    def failed(self, branch: str) -> list[Compaction]:
+        return [row for row in self.compactions.values() if row.branch == branch and row.state == "failed"]
+
+    def raw(self, head: Head) -> list[int]:
+        """Messages that were shortened on arrival and are shown in full again."""
+        rows = [row for row in self.compactions.values() if row.branch == head.branch]
+        return sorted(row.cut for row in rows if row.kind == "arrival" and row.state == "undone")
+
+    def shown_by(self, trunk: Head, head: Head) -> Inherited:
+        """The change in effect on the base at the position of a fork."""
+        latest = self.latest(trunk, head.base_seq)
+        shown = copied_compaction(latest, self.summaries.get(latest.id), head) if latest else None
+        return Inherited(shown, tuple(self.raw(trunk)))
+
+    def inherit(self, head: Head, inherited: Inherited) -> None:
+        """Copy the inherited changes to a fork."""
+        self.compactions |= {row.id: row for row in copied_raw_arrivals(inherited.raw, head)}
+        if inherited.shown is None:
+            return
+        row = structs.replace(inherited.shown.compaction, number=1, state="installed")
+        self.compactions[row.id] = row
+        if (written := inherited.shown.written) is not None:
+            self.summaries[written.id] = written
+
+    def places(self, hashes: Sequence[bytes]) -> list[HistoryPlace]:
+        order = {branch: index for index, branch in enumerate(self.heads)}
+        found = [
+            HistoryPlace(one, head.conversation, branch, size, head.next_seq, head.format)
+            for one in hashes
+            for branch, size in self.chains.get(one, ())
+            for head in (self.heads[branch],)
+        ]
+        return sorted(found, key=lambda at: (at.size == at.length, order[at.branch], at.size), reverse=True)
+
+    def is_held_elsewhere(self, history: bytes, size: int, head: Head) -> bool:
+        """True if another branch of the same format has this history of `size` messages."""
+        holders = {branch for branch, held in self.chains.get(history, ()) if held == size}
+        return any(self.heads[branch].format == head.format for branch in holders - {head.branch})
+
+    def embed(self, embeddings: Sequence[Embedding]) -> int:
+        fitting = [one for one in embeddings if _is_of(one, self.sessions.get(one.session))]
+        for one in fitting:
+            self.embeddings.setdefault(one.session, {})[one.name] = one
+        return len(fitting)
+
+    def begin(self, head: Head, session: Session, past: int = 0) -> Head:
+        """Create a branch without rows of its own; `past` is the number of changes of its base."""
+        head = structs.replace(
+            head, next_seq=head.base_seq, base_number=past, epoch=0, revision=0, session=session.id
+        )
+        self.heads[head.branch] = head
+        self.messages[head.branch], self.texts[head.branch] = [], []
+        self.sessions[session.id] = _fresh(head, session)
+        return head
+
+    def latest_head(self, conversation: str) -> Head | None:
+        """The branch that was used last: that has the newest message, or was forked after it."""
+        heads = [head for head in self.heads.values() if head.conversation == conversation]
+        return max(reversed(heads), key=self._used_at, default=None)
+
+    def _used_at(self, head: Head) -> float:
+        newest = self.messages[head.branch][-1:]
+        return newest[0].at if newest else self.sessions[head.session].at
+
+    def list_up(self, begun: ConversationRow) -> Listed:
+        """A conversation with its totals, for a list."""
+        heads = {head.branch: head for head in self.heads.values() if head.conversation == begun.id}
+        last = self.latest_head(begun.id)
+        assert last is not None
+        calls = [call for call in self.calls.values() if call.branch in heads]
+        summarised = [
+            row
+            for row in self.compactions.values()
+            if row.branch in heads and (row.state, row.kind) == ("installed", "summarise")
+        ]
+        return Listed(
+            id=begun.id,
+            branch=last.branch,
+            title=begun.title,
+            model=last.model,
+            format=last.format,
+            messages=sum(len(self.messages[branch]) for branch in heads),
+            compactions=len(summarised),
+            sessions=sum(row.branch in heads and row.state == "live" for row in self.sessions.values()),
+            branches=len(heads),
+            usage=reduce(add, (call.usage for call in calls), Usage()),
+            dollars=sum(call.dollars for call in calls),
+            estimated=sum(call.is_estimated for call in calls),
+            at=begun.at,
+            updated_at=begun.updated_at,
+        )
+
+    def delete(self, conversation: str) -> None:
+        """Delete a conversation. The cache of summaries does not record conversations, so all of it is deleted."""
+        gone = {head.branch for head in self.heads.values() if head.conversation == conversation}
+        mine = {key for key, compaction in self.compactions.items() if compaction.branch in gone}
+        mine |= {session.summary for session in self.sessions.values() if session.branch in gone}
+        del self.conversations[conversation]
+        for branch in gone:
+            del self.heads[branch], self.messages[branch], self.texts[branch]
+        self.sessions = {key: row for key, row in self.sessions.items() if row.branch not in gone}
+        self.embeddings = {key: kept for key, kept in self.embeddings.items() if key in self.sessions}
+        self.compactions = {key: row for key, row in self.compactions.items() if row.branch not in gone}
+        self.calls = {key: row for key, row in self.calls.items() if row.branch not in gone}
+        self.replies = {key: body for key, body in self.replies.items() if key in self.calls}
+        for places in self.chains.values():
+            places -= {place for place in places if place[0] in gone}
+        self.keys = {key: seq for key, seq in self.keys.items() if key[0] not in gone}
+        self.summaries = {key: written for key, written in self.summaries.items() if key not in mine}
+        self.pins = {pin for pin in self.pins if pin[0] not in gone}
+        self.blobs = {key: body for key, body in self.blobs.items() if key[0] != conversation}
+        self.cached.clear()
+
+
+class PendingCommit:
+    """A branch during the commit of a batch."""
+
+    def __init__(self, tables: OwnerTables, seen: Head) -> None:
+        self.head = tables.head(seen.conversation, seen.branch)
+        # Sessions are deleted only with their conversation: if the open one is missing, this is a new one of the same name.
+        if seen.session not in tables.sessions:
+            raise NotFound("the conversation was deleted, and begun anew")
+        if self.head.place != seen.place:
+            raise Conflict
+        self._tables = tables
+        self._messages: list[StoredMessage] = []
+        self._sessions = ChainMap[str, Session]({}, tables.sessions)
+        self._compactions = ChainMap[str, Compaction]({}, tables.compactions)
+        self._summaries = ChainMap[str, StoredSummary]({}, tables.summaries)
+        self._calls = ChainMap[str, Call]({}, tables.calls)
+        self._chains: tuple[bytes, ...] = ()
+        self._blobs: tuple[bytes, ...] = ()
+        self._embeddings: tuple[Embedding, ...] = ()
+        self._reopened = ""
+
+    def take(self, batch: Batch) -> None:
+        if batch.claims:
+            size = self.head.next_seq + batch.chains.index(batch.claims) + 1
+            if self._tables.is_held_elsewhere(batch.claims, size, self.head):
+                raise HeldElsewhere
+        for message in batch.messages:
+            self._append(message)
+        for change in batch.changes:
+            self._install(change, batch.at)
+        if batch.opens is not None:
+            self._begin(batch.opens, batch.opens.first, batch.at)
+        if batch.undoes:
+            self._undo(batch.undoes)
+        for call in batch.calls:
+            if call.branch in self._tables.heads:
+                self._calls.setdefault(call.id, call)
+        self._chains, self._embeddings, self._blobs = batch.chains, batch.embeddings, batch.blobs
+        notes = self.head.notes if batch.notes is None else batch.notes
+        model = self.head.model if batch.model is None else batch.model
+        revision = self.head.revision + batch.revises
+        self.head = structs.replace(self.head, notes=notes, model=model, revision=revision)
+
+    def apply(self, texts: Sequence[str], at: float, title: str = "") -> Head:
+        """Write the layer to the tables; `texts` are the searchable texts of the messages."""
+        tables, head = self._tables, self.head
+        tables.messages[head.branch] += [
+            structs.replace(message, is_findable=True) for message in self._messages
+        ]
+        tables.texts[head.branch] += texts
+        tables.keys |= {(head.branch, message.key): message.seq for message in self._messages if message.key}
+        tables.sessions.update(self._sessions.maps[0])
+        tables.embeddings.pop(self._reopened, None)
+        tables.embed(self._embeddings)
+        tables.compactions.update(self._compactions.maps[0])
+        tables.summaries.update(self._summaries.maps[0])
+        tables.replies |= {call.id: call.reply for call in self._calls.maps[0].values() if call.reply}
+        tables.calls |= {key: structs.replace(call, reply=b"") for key, call in self._calls.maps[0].items()}
+        for size, one in enumerate(self._chains, head.next_seq - len(self._chains) + 1):
+            tables.chains.setdefault(one, set()).add((head.branch, size))
+        tables.blobs |= {(head.conversation, sha256(body).digest()): body for body in self._blobs}
+        tables.heads[head.branch] = head
+        conversation = tables.conversations[head.conversation]
+        tables.conversations[head.conversation] = structs.replace(
+            conversation,
+            updated_at=at if at >= conversation.updated_at + 1 else conversation.updated_at,
+            title=conversation.title or title,
+        )
+        return head
+
+    def _append(self, message: StoredMessage) -> None:
+        if message.seq != self.head.next_seq:
+            raise StoreError("messages of a batch must be numbered without a gap")
+        if message.key and self._has_key(message.key):
+            raise Conflict("a message with this key is there already")
+        self._messages.append(message)
+        self.head = structs.replace(self.head, next_seq=message.seq + 1)
+
+    def _has_key(self, key: str) -> bool:
+        known = self._tables.key_of(self.head, key)
+        return known is not None or any(message.key == key for message in self._messages)
+
+    def _install(self, change: InstalledCompaction, at: float) -> None:
+        compaction, opens = change.compaction, change.opens
+        known = self._compactions.get(compaction.id)
+        if known is not None and (known.number or known.branch != self.head.branch):
+            raise Conflict("this compaction was installed already")
+        if change.written is not None:
+            self._summaries[change.written.id] = change.written
+        closed = self._sessions.get(change.summarises)
+        if closed is not None and closed.last is not None and change.written is not None:
+            self._sessions[closed.id] = structs.replace(closed, summary=change.written.id)
+        if opens is not None:
+            closing = change.written.id if change.written and compaction.kind == "summarise" else ""
+            self._begin(opens, compaction.cut, at, closing)
+        self._compactions[compaction.id] = structs.replace(
+            compaction, number=self._next_number(), state="installed", session=opens.id if opens else ""
+        )
+        if opens is None and compaction.kind != "arrival":
+            self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
+
+    def _next_number(self) -> int:
+        installed = [row.number for row in self._compactions.maps[0].values()]
+        return 1 + max([self._tables.last_number(self.head.branch), *installed])
+
+    def _begin(self, session: Session, first: int, at: float, summary: str = "") -> None:
+        """Close the open session before a message, and open the next one there."""
+        current = self._sessions[self.head.session]
+        if session.first != first or not current.first <= first <= self.head.next_seq:
+            raise StoreError("a session must begin where the one before it is closed")
+        if session.id in self._sessions or _has_live_child(self._sessions, session):
+            raise Conflict("another session has followed the same one")
+        self._sessions[current.id] = structs.replace(
+            current,
+            last=first,
+            closed_at=at,
+            summary=summary or current.summary,
+            tokens=sum(message.tokens for message in self._own(current.first, first)),
+        )
+        self._sessions[session.id] = _fresh(self.head, session)
+        self.head = structs.replace(self.head, session=session.id, epoch=self.head.epoch + 1)
+
+    def _own(self, first: int, last: int) -> list[StoredMessage]:
+        begins, branch = self.head.base_seq, self.head.branch
+        return [*self._tables.messages[branch], *self._messages][first - begins : last - begins]
+
+    def _undo(self, which: str) -> None:
+        compaction = self._compactions.get(which)
+        if compaction is None or compaction.branch != self.head.branch or compaction.state != "installed":
+            raise NotFound("there is no such compaction to take back")
+        if compaction.session:
+            self._reopen(self._sessions[compaction.session])
+            child, branch = compaction.session, compaction.branch
+            for row in [*self._compactions.values()]:
+                is_within = row.base == child and row.branch == branch
+                if is_within and row.state == "installed" and row.kind != "arrival":
+                    self._compactions[row.id] = structs.replace(row, state="undone")
+        self._compactions[which] = structs.replace(compaction, state="undone")
+        self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
+
+    def _reopen(self, child: Session) -> None:
+        if child.id != self.head.session:
+            raise Conflict("a later session has begun since")
+        parent = self._sessions.get(child.parent)
+        if parent is None or parent.branch != self.head.branch:
+            raise StoreError("the session before this one is not on the branch")
+        self._sessions[child.id] = structs.replace(child, state="undone", last=self.head.next_seq)
+        self._sessions[parent.id] = structs.replace(parent, last=None, closed_at=None, summary="", tokens=0)
+        self.head = structs.replace(self.head, session=parent.id)
+        self._reopened = parent.id
+
+
+def _is_of(embedding: Embedding, session: Session | None) -> bool:
+    """True if the session is closed, and this is the vector of its summary."""
+    return session is not None and session.last is not None and session.summary == embedding.summary
+
+
+def _fresh(head: Head, session: Session) -> Session:
+    """A session in its initial state."""
+    return structs.replace(session, branch=head.branch, last=None, state="live", closed_at=None)
+
+
+def _has_live_child(sessions: Mapping[str, Session], session: Session) -> bool:
+    return session.kind == "compaction" and any(
+        other.kind == "compaction" and other.state == "live" and other.parent == session.parent
+        for other in sessions.values()
+    )
+
+
+def searched(messages: Sequence[StoredMessage]) -> list[str]:
+    """The searchable texts of messages."""
+    return [prepare(said(one.format, one.body) if one.is_findable else "") for one in messages]
+
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """A store in memory; its data is lost when it is closed."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, OwnerTables] = {}
+
+    def _tables(self, owner: str) -> OwnerTables:
+        """The owner's tables, or empty ones."""
+        return self._owners.get(owner) or OwnerTables()
+
+    @classmethod
+    def with_conversation(cls, head: Head, session: Session) -> MemoryStore:
+        """A store with one conversation that has no messages yet."""
+        store = cls()
+        store._begin(head, session)
+        return store
+
+    async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
+        return self._begin(head, session, title=title, at=at)
+
+    def _begin(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
+        tables = self._owners.setdefault(head.owner, OwnerTables())
+        if head.branch in tables.heads:
+            return tables.head(head.conversation, head.branch)
+        if session.id in tables.sessions:
+            raise Conflict("a session of this name is there already")
+        begun = ConversationRow(id=head.conversation, title=title, at=at, updated_at=at)
+        tables.conversations.setdefault(head.conversation, begun)
+        return tables.begin(structs.replace(head, base="", base_seq=0), session)
+
+    async def fork(
+        self,
+        base: Head,
+        at_seq: int,
+        head: Head,
+        session: Session,
+        inherited: Inherited | None = None,
+    ) -> Head:
+        tables = self._tables(base.owner)
+        trunk = tables.head(base.conversation, base.branch)
+        if not 0 <= at_seq <= trunk.next_seq:
+            raise NotFound("the branch has no such message to fork at")
+        if head.branch in tables.heads or session.id in tables.sessions:
+            raise Conflict("a branch or a session of this name is there already")
+        fresh = structs.replace(
+            head, owner=base.owner, conversation=base.conversation, base=base.branch, base_seq=at_seq
+        )
+        tables.pins |= {
+            (head.branch, seq) for branch, seq in tables.pins if branch == base.branch and seq < at_seq
+        }
+        past = tables.last_number(base.branch) if inherited is None else head.base_number
+        begun = tables.begin(fresh, session, past)
+        tables.inherit(begun, inherited or tables.shown_by(trunk, begun))
+        return begun
+
+    async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
+        if branch:
+            found = self._tables(owner).heads.get(branch)
+            return found if found is not None and found.conversation == conversation else None
+        return self._tables(owner).latest_head(conversation)
+
+    async def outline(self, owner: str, conversation: str) -> Outline:
+        tables = self._tables(owner)
+        heads = {one.branch: one for one in tables.heads.values() if one.conversation == conversation}
+        sessions = [one for one in tables.sessions.values() if one.branch in heads]
+        changes = [one for head in heads for one in tables.compactions.values() if one.branch == head]
+        return Outline(
+            tuple(heads.values()), tuple(sessions), tuple(structs.replace(one, shown=b"") for one in changes)
+        )
+
+    async def commit(self, seen: Head, batch: Batch) -> Head:
+        size = sum(len(message.body) for message in batch.messages)
+        texts = await run_text_work(size, searched, batch.messages)
+        pending = PendingCommit(self._tables(seen.owner), seen)
+        pending.take(batch)
+        return pending.apply(texts, batch.at, batch.title)
+
+    async def messages(
+        self, head: Head, first: int = 0, last: int | None = None, limit: int | None = None
+    ) -> list[StoredMessage]:
+        ends = EVERYTHING if last is None else last
+        return self._tables(head.owner).message_range(head, first, ends)[:limit]
+
+    async def pick(self, head: Head, seqs: Sequence[int]) -> list[StoredMessage]:
+        tables = self._tables(head.owner)
+        found = [tables.message_range(head, seq, seq + 1) for seq in sorted(set(seqs))]
+        return [message for one in found for message in one]
+
+    async def blob(self, head: Head, digest: bytes) -> bytes | None:
+        return self._tables(head.owner).blobs.get((head.conversation, digest))
+
+    async def find_key(self, head: Head, key: str) -> int | None:
+        return self._tables(head.owner).key_of(head, key)
+
+    async def sessions(self, owner: str, conversation: str = "", limit: int = 1_000) -> list[Session]:
+        tables = self._tables(owner)
+        return _newest(
+            limit,
+            tables.sessions.values(),
+            lambda row: conversation in {"", tables.heads[row.branch].conversation},
+        )
+
+    async def session(self, owner: str, which: str) -> Session | None:
+        return self._tables(owner).sessions.get(which)
+
+    async def find_sessions(self, owner: str, prefix: str, limit: int = 10) -> list[tuple[str, Session]]:
+        tables = self._tables(owner)
+        rows = [row for row in tables.sessions.values() if row.id.startswith(prefix) and row.state == "live"]
+        rows.sort(key=lambda row: row.id)
+        return [(tables.heads[row.branch].conversation, row) for row in rows[:limit]]
+
+    async def holding(self, owner: str, places: Sequence[tuple[str, int]]) -> list[Session]:
+        tables = self._tables(owner)
+        return [row for branch, seq in places for row in tables.sessions.values() if _holds(row, branch, seq)]
+
+    async def compactions(self, owner: str, branch: str, limit: int = 1_000) -> list[Compaction]:
+        rows = self._tables(owner).compactions.values()
+        return [
+            structs.replace(row, shown=b"") for row in _newest(limit, rows, lambda row: row.branch == branch)
+        ]
+
+    async def compaction(self, owner: str, which: str) -> Compaction | None:
+        return self._tables(owner).compactions.get(which)
+
+    async def last_change(
+        self, owner: str, session: str, kinds: Sequence[CompactionKind] = ()
+    ) -> Compaction | None:
+        rows = [
+            row
+            for row in self._tables(owner).compactions.values()
+            if row.state == "installed" and (row.session or row.base) == session
+            if not kinds or row.kind in kinds
+        ]
+        return max(rows, key=lambda row: row.number, default=None)
+
+    async def count_summarised(self, owner: str, branch: str) -> int:
+        rows = self._tables(owner).compactions.values()
+        return sum(
+            row.branch == branch and row.state == "installed" and row.kind == "summarise" for row in rows
+        )
+
+    async def latest(
+        self, head: Head, size: int | None = None, *, before: int | None = None
+    ) -> Compaction | None:
+        return self._tables(head.owner).latest(
+            head, EVERYTHING if size is None else size, EVERYTHING if before is None else before
+        )
+
+    async def raw_arrivals(self, head: Head, first: int) -> list[int]:
+        return [seq for seq in self._tables(head.owner).raw(head) if seq >= first]
+
+    async def written(self, owner: str, ids: Sequence[str]) -> list[StoredSummary]:
+        known = self._tables(owner).summaries
+        return [known[which] for which in ids if which in known]
+
+    async def summary(self, head: Head, number: int) -> StoredSummary | None:
+        return self._tables(head.owner).summary(head, number)
+
+    async def attach_summary(
+        self,
+        owner: str,
+        session: str,
+        written: StoredSummary,
+        embedding: Embedding | None = None,
+        *,
+        replaces: str = "",
+    ) -> bool:
+        tables = self._tables(owner)
+        row = tables.sessions.get(session)
+        if row is None or row.last is None or row.summary != replaces:
+            return False
+        tables.summaries.setdefault(written.id, written)
+        tables.sessions[session] = structs.replace(row, summary=written.id)
+        vectors = tables.embeddings.get(session, {})
+        vectors |= {name: structs.replace(one, summary=written.id) for name, one in vectors.items()}
+        tables.embed([embedding] if embedding else [])
+        return True
+
+    async def embed(self, owner: str, embeddings: Sequence[Embedding]) -> int:
+        return self._tables(owner).embed(embeddings)
+
+    async def embeddings(self, owner: str, sessions: Sequence[str]) -> list[Embedding]:
+        known = self._tables(owner).embeddings
+        return [one for which in sessions for _, one in sorted(known.get(which, {}).items())]
+
+    async def unembedded(self, owner: str, name: str, limit: int = 100) -> list[Session]:
+        tables = self._tables(owner)
+        closed = [row for row in tables.sessions.values() if row.state == "live" and row.last is not None]
+        lacking = [row for row in closed if row.summary and name not in tables.embeddings.get(row.id, {})]
+        return lacking[::-1][:limit]
+
+    async def nearest(
+        self,
+        owner: str,
+        name: str,
+        vector: bytes,
+        *,
+        conversation: str = "",
+        limit: int = 20,
+        least: float = -1.0,
+    ) -> list[tuple[str, Session]]:
+        tables, found = self._tables(owner), Nearest[tuple[str, Session]](vector, limit, least)
+        kept = [(row, tables.embeddings.get(row.id, {}).get(name)) for row in tables.sessions.values()]
+        named = [(tables.heads[row.branch].conversation, row, one.vector) for row, one in kept if one]
+        found.take(((place, row), one) for place, row, one in named if conversation in {"", place})
+        return found.best
+
+    async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
+        tables = self._tables(owner)
+        return _newest(
+            limit, tables.calls.values(), lambda row: tables.heads[row.branch].conversation == conversation
+        )
+
+    async def reply_to(self, owner: str, call: str) -> bytes:
+        return self._tables(owner).replies.get(call, b"")
+
+    async def places(self, owner: str, hashes: Sequence[bytes]) -> list[HistoryPlace]:
+        return self._tables(owner).places(hashes)
+
+    async def call_totals(self, owner: str, since: float = 0.0) -> list[CallTotals]:
+        found: dict[tuple[str, CallKind], CallTotals] = {}
+        for call in self._tables(owner).calls.values():
+            if call.at >= since:
+                key = call.model, call.kind
+                found[key] = found.get(key, CallTotals(*key)).with_call(call)
+        return [found[key] for key in sorted(found)]
+
+    async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
+        calls = await self.calls(owner, conversation, EVERYTHING)
+        return sum((call.dollars for call in calls if call.kind == kind), 0.0)
+
+    async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
+        tables, wanted = self._tables(owner), words.casefold().split()
+        found = [
+            begun
+            for begun in reversed(tables.conversations.values())
+            if all(word in f"{begun.id}\n{begun.title}".casefold() for word in wanted)
+        ]
+        found.sort(key=lambda begun: begun.updated_at, reverse=True)
+        return [tables.list_up(begun) for begun in found[:limit]]
+
+    async def search(
+        self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
+    ) -> list[SearchHit]:
+        tables = self._tables(owner)
+        ends = {link: end for link, _, end in tables.line(branch)} or dict.fromkeys(tables.heads, EVERYTHING)
+        heads = [tables.heads[link] for link in ends if link in tables.heads]
+        places = [head for head in heads if conversation in {"", head.conversation}]
+        held = {head: tables.texts[head.branch][: ends[head.branch] - head.base_seq] for head in places}
+        size = sum(len(text) for texts in held.values() for text in texts)
+        return await run_text_work(size, search, held, query, limit)
+
+    async def plan(self, owner: str, compaction: Compaction) -> Compaction:
+        tables = self._tables(owner)
+        if compaction.id not in tables.compactions and compaction.branch not in tables.heads:
+            raise NotFound("there is no such branch")
+        planned = structs.replace(compaction, state="planned", number=0)
+        return tables.compactions.setdefault(compaction.id, planned)
+
+    async def claim(
+        self,
+        owner: str,
+        which: str,
+        holder: str,
+        *,
+        now: float,
+        until: float,
+    ) -> Compaction | None:
+        tables = self._tables(owner)
+        row = tables.compactions.get(which)
+        if row is None or row.state in HAS_ENDED or (row.holder and row.until > now):
+            return None
+        state: CompactionState = "summarised" if row.state == "summarised" else "running"
+        row = structs.replace(row, state=state, holder=holder, until=until, attempts=row.attempts + 1)
+        tables.compactions[which] = row
+        return row
+
+    async def beat(self, owner: str, which: str, holder: str, until: float) -> bool:
+        tables = self._tables(owner)
+        row = _held(tables, which, holder)
+        if row is None:
+            return False
+        tables.compactions[which] = structs.replace(row, until=until)
+        return True
+
+    async def reply(
+        self, owner: str, which: str, holder: str, written: StoredSummary, call: Call | None
+    ) -> bool:
+        tables = self._tables(owner)
+        if call is not None and call.branch in tables.heads:
+            tables.calls.setdefault(call.id, call)
+        row = tables.compactions.get(which)
+        if row is None or row.state in HAS_ENDED:
+            return False
+        if row.state == "summarised":
+            return row.holder == holder
+        tables.summaries[written.id] = written
+        tables.compactions[which] = structs.replace(row, state="summarised")
+        for one in tables.failed(row.branch):
+            tables.compactions[one.id] = structs.replace(one, state="superseded")
+        return True
+
+    async def give_up(
+        self,
+        owner: str,
+        which: str,
+        holder: str,
+        state: CompactionState,
+        error: str = "",
+    ) -> bool:
+        tables = self._tables(owner)
+        row = _held(tables, which, holder)
+        if row is None:
+            return False
+        tables.compactions[which] = structs.replace(row, state=state, error=error, holder="", until=0.0)
+        return True
+
+    async def failures(self, owner: str, branch: str) -> tuple[int, float]:
+        rows = self._tables(owner).failed(branch)
+        return len(rows), max((row.at for row in rows), default=0.0)
+
+    async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
+        rows = self._tables(owner).compactions.values()
+        return [row for row in rows if row.state not in HAS_ENDED and branch in {"", row.branch}]
+
+    async def forget_plans(self, owner: str, before: float) -> int:
+        tables = self._tables(owner)
+        old = [
+            row.id
+            for row in tables.compactions.values()
+            if row.state == "planned"
+            and not row.holder
+            and row.at < before
+            and row.id not in tables.summaries
+        ]
+        for which in old:
+            del tables.compactions[which]
+        return len(old)
+
+    async def cached(self, owner: str, key: str) -> Summary | None:
+        return self._tables(owner).cached.get(key)
+
+    async def reserve(self, owner: str, key: str, at: float) -> None:  # noqa: ARG002
+        self._owners.setdefault(owner, OwnerTables()).cached.setdefault(key, None)
+
+    async def cache(self, owner: str, key: str, summary: Summary, at: float) -> None:  # noqa: ARG002
+        if key in (room := self._tables(owner).cached):
+            room[key] = summary
+
+    async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
+        return self._tables(owner).learnt.get((topic, key))
+
+    async def all_learnt(self, owner: str, topic: str) -> list[tuple[str, bytes]]:
+        known = self._tables(owner).learnt
+        return sorted((key, value) for (one, key), value in known.items() if one == topic)
+
+    async def forget(self, owner: str, topic: str, key: str) -> bool:
+        return self._tables(owner).learnt.pop((topic, key), None) is not None
+
+    async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:  # noqa: ARG002
+        self._owners.setdefault(owner, OwnerTables()).learnt[topic, key] = value
+
+    async def swap_learnt(
+        self,
+        owner: str,
+        topic: str,
+        key: str,
+        seen: bytes | None,
+        value: bytes,
+        at: float,  # noqa: ARG002
+    ) -> bool:
+        if self._tables(owner).learnt.get((topic, key)) != seen:
+            return False
+        self._owners.setdefault(owner, OwnerTables()).learnt[topic, key] = value
+        return True
+
+    def _all_keys(self) -> Iterator[ClientKey]:
+        return (key for tables in self._owners.values() for key in tables.client_keys.values())
+
+    async def add_key(self, key: ClientKey) -> None:
+        if await self.find_key_owner(key.id):
+            raise Conflict("a key of this id is there already")
+        self._owners.setdefault(key.owner, OwnerTables()).client_keys[key.id] = key
+
+    async def find_key_owner(self, which: str) -> ClientKey | None:
+        return next((key for key in self._all_keys() if key.id == which), None)
+
+    async def has_keys(self) -> bool:
+        return any(self._all_keys())
+
+    async def keys(self, owner: str) -> list[ClientKey]:
+        tables = self._owners.get(owner)
+        return list(tables.client_keys.values()) if tables else []
+
+    async def revoke_key(self, owner: str, which: str, at: float) -> bool:
+        tables = self._owners.get(owner)
+        key = tables.client_keys.get(which) if tables else None
+        if tables is None or key is None or key.revoked_at is not None:
+            return False
+        tables.client_keys[which] = structs.replace(key, revoked_at=at)
+        return True
+
+    async def setting(self, owner: str, key: str) -> bytes | None:
+        tables = self._owners.get(owner)
+        return tables.settings.get(key) if tables else None
+
+    async def put_setting(self, owner: str, key: str, value: bytes | None, at: float) -> None:  # noqa: ARG002
+        if value is not None:
+            self._owners.setdefault(owner, OwnerTables()).settings[key] = value
+        elif owner in self._owners:
+            self._owners[owner].settings.pop(key, None)
+
+    async def damaged(self, head: Head) -> list[int]:  # noqa: ARG002 - frozen values cannot change
+        return []
+
+    async def pin(self, head: Head, seq: int, *, on: bool) -> None:
+        tables = self._tables(head.owner)
+        if on and head.branch not in tables.heads:
+            raise NotFound("there is no such branch")
+        (tables.pins.add if on else tables.pins.discard)((head.branch, seq))
+
+    async def pins(self, head: Head) -> list[int]:
+        return sorted(seq for branch, seq in self._tables(head.owner).pins if branch == head.branch)
+
+    async def owners(self) -> list[str]:
+        return sorted(self._owners)
+
+    async def delete(self, owner: str, conversation: str = "") -> int:
+        tables = self._tables(owner)
+        if not conversation:
+            self._owners.pop(owner, None)
+            return len(tables.conversations)
+        if conversation not in tables.conversations:
+            return 0
+        tables.delete(conversation)
+        return 1
+
+    async def expire(
+        self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+    ) -> int:
+        tables = self._tables(owner)
+        old = tables.idle_since(before, keep)[:limit]
+        for one in old:
+            tables.delete(one.id)
+        return len(old)
+
+    async def idle(self, owner: str, before: float, keep: Sequence[str] = ()) -> Idle:
+        tables = self._tables(owner)
+        old = [one.updated_at for one in tables.idle_since(before, keep)]
+        last_used = max((one.updated_at for one in tables.conversations.values()), default=0.0)
+        ends = (old[0], old[-1]) if old else (0.0, 0.0)
+        return Idle(len(tables.conversations), last_used, len(old), *ends)
+
+    async def close(self) -> None:
+        self._owners.clear()
+
+
+def _held(tables: OwnerTables, which: str, holder: str) -> Compaction | None:
+    """A compaction that has not ended, if this holder has its lease."""
+    row = tables.compactions.get(which)
+    return row if row and row.holder == holder and row.state not in HAS_ENDED else None
+
+
+def _holds(row: Session, branch: str, seq: int) -> bool:
+    is_within = row.first <= seq and (row.last is None or seq < row.last)
+    return row.branch == branch and row.state == "live" and is_within
+
+
+def _newest(limit: int, rows: Iterable[T], wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
+    """The last rows, oldest first."""
+    found = [row for row in rows if wanted(row)]
+    return found[max(len(found) - limit, 0) :]
