@@ -211,9 +211,8 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
         budget.room_in(window)  # before a model is opened
     with open_summarisers(order, on_call=progress.draw) as opened:
         progress.opened, is_asking = opened, any(opened.authors)
-        presets = candidates(
-            tuple(options.presets or filter(None, [preset_here()])) or tuple(PRESETS), opened
-        )
+        names = options.presets or list(filter(None, [preset_here()])) or PRESETS
+        presets = candidates(tuple(names), opened)
         cells = run(
             recordings,
             [*presets, *(BASELINES if options.baselines else ())],
