@@ -47,6 +47,7 @@ def squeeze_in(
     is_all_there = not _removed(folded, plain[0]) and _shows_requests(plain[0], room)
     if plain[0].tokens <= room.tokens and is_all_there:
         return plain
+    folded = folded.with_ledger(folded.ledger)  # every note below needs it: read the messages once
     so_far, noted = folded.summaries, plain
     for shares in SHARES if stages == policy.emergency else SHARES[:-1]:
         note = partial(_with_note, so_far=so_far, policy=policy, room=room, fixed=fixed, shares=shares)
