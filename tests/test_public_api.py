@@ -59,6 +59,7 @@ PUBLIC = sorted(
         "UpstreamError",
         "UpstreamUnavailable",
         "WindowError",
+        "WebSocketRefused",
         "WireError",
         "__version__",
         "answer_recall",

@@ -82,7 +82,16 @@ def faces(*classes):
     ]
 
 
-OF_THE_GATEWAY = {"apply", "record_call", "stored", "prepare", "state_at", "wait_for_summary", "author_of"}
+OF_THE_GATEWAY = {
+    "apply",
+    "record_call",
+    "stored",
+    "prepare",
+    "state_at",
+    "wait_for_summary",
+    "author_of",
+    "open_again",
+}
 """Members of a conversation that other parts of Refold use, as they do `Engine.open_branch`: they take states, actions and journals,
 and no script has these."""
 

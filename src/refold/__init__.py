@@ -46,6 +46,7 @@ from refold.model.errors import (
     SummaryError,
     UpstreamError,
     UpstreamUnavailable,
+    WebSocketRefused,
     WindowError,
     WireError,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "UpstreamError",
     "UpstreamUnavailable",
     "UsageRecorded",
+    "WebSocketRefused",
     "WindowError",
     "WireError",
     "__version__",

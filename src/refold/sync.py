@@ -458,6 +458,12 @@ class Engine:
     def savings(self, *, days: float | None = None) -> Savings:
         return self._run(self._async.savings(days=days))
 
+    def switched_off(self) -> frozenset[str]:
+        return self._run(self._async.switched_off())
+
+    def switch(self, name: str, *, on: bool) -> None:
+        self._run(self._async.switch(name, on=on))
+
     def learned_windows(self) -> list[LearnedWindow]:
         return self._run(self._async.learned_windows())
 

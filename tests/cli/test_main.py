@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 OWN = ("context", "check", "compact", "models", "limits")
 KEPT = (
     *("conversations", "stats", "sessions", "show", "search", "recall", "diff", "export", "doctor"),
-    *("import", "undo", "pin", "unpin", "rerun", "new", "resume", "delete", "expire"),
+    *("import", "undo", "pin", "unpin", "off", "on", "rerun", "new", "resume", "delete", "expire"),
 )
 JOINED = ("replay", "serve", "demo", "mcp")
 GROUPS = ("db", "keys", "config", "local")

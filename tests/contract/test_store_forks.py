@@ -232,3 +232,19 @@ async def test_a_fork_can_be_begun_as_it_was_shown_elsewhere(store):
     plain = new_head(branch="talk/plain")
     plain = await store.fork(base, 4, plain, first_session(plain, 4), Inherited())
     assert [row.branch for row in await store.compactions(ANNA, plain.branch)] == []
+
+
+async def test_the_branch_used_last_is_the_one_that_a_conversation_goes_on_with(store):
+    base = await say(store, await begin(store), *"ab")
+    side = await fork(store, base, 1)
+    await store.commit(side, Batch(at=50.0, messages=(structs.replace(message(1, "x"), at=50.0),)))
+    found = await store.head(base.owner, base.conversation)
+    assert found is not None
+    assert found.branch == side.branch
+
+    await store.commit(base, Batch(at=60.0, messages=(structs.replace(message(2, "c"), at=60.0),)))
+
+    found = await store.head(base.owner, base.conversation)
+    assert found is not None
+    assert found.branch == base.branch
+    assert [one.branch for one in await store.conversations(base.owner)] == [base.branch]

@@ -9,7 +9,7 @@ from refold.core.assemble import BRIDGE, NO_LEAD, assemble, broken_rules, lead_o
 from refold.core.policy import LastMessages, Policy, Texts
 from refold.core.verify import verify_window
 from refold.core.view import View
-from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS
+from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, alternating
 from refold.model.message import system
 from refold.model.summary import Summary
 from refold.model.window import Fixed, Tool
@@ -50,11 +50,20 @@ def test_an_assistant_summary_gets_a_bridge_where_the_user_must_speak_first():
 
 @pytest.mark.feature("P9")
 @EVERY
-def test_a_conversation_that_does_not_begin_with_the_user_gets_a_bridge(dialect):
+def test_a_conversation_that_does_not_begin_with_the_user_gets_a_bridge_where_it_is_refused(dialect):
     assert assemble(Fixed(dialect), ()).summaries == ()
     assert assemble(Fixed(dialect), tuple(talk("u"))).summaries == ()
     late = assemble(Fixed(dialect), tuple(talk("c:x t:x u")))
-    assert [message.text for message in late.summaries] == [BRIDGE]
+    assert [message.text for message in late.summaries] == ([BRIDGE] if dialect is ANTHROPIC else [])
+    strict = assemble(Fixed(alternating(dialect)), tuple(talk("c:x t:x u")))
+    assert [message.text for message in strict.summaries] == [BRIDGE]
+
+
+@EVERY
+def test_a_reply_that_a_fold_leaves_first_gets_a_bridge_in_every_format(dialect):
+    lead = placed("it began", placement="system", texts=Texts("Before:\n", fence="past"))
+    window = assemble(Fixed(dialect), tuple(talk("c:x t:x u")), lead)
+    assert [message.text for message in window.summaries] == [BRIDGE]
 
 
 @pytest.mark.feature("P3")

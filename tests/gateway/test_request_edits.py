@@ -64,11 +64,10 @@ async def test_a_string_that_becomes_a_block_keeps_its_spelling(upstream):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "is_sent"),
-    [(r'{"path": "\ud800"}', True), (r'{"path": "\ud800", "n": NaN}', False), (r'{"path": "\ud800"', False)],
+    "arguments", [r'{"path": "\ud800"}', r'{"path": "\ud800", "n": NaN}', r'{"path": "\ud800"']
 )
-async def test_arguments_with_half_a_character_are_left_alone(upstream, arguments, is_sent):
-    """As a model wrote them: OpenAI takes the text of its own call back. Text that is not JSON is mended."""
+async def test_arguments_with_half_a_character_are_left_alone(upstream, arguments):
+    """As a model wrote them: OpenAI takes the text of its own call back, also if it is no JSON."""
     function = {"name": "read", "arguments": arguments}
     made = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
     result = {"role": "tool", "tool_call_id": "c", "content": "ok"}
@@ -78,8 +77,8 @@ async def test_arguments_with_half_a_character_are_left_alone(upstream, argument
         status, told, _ = await gate.post("/v1/chat/completions", body)
 
     assert status == 200
-    assert (upstream.requests[-1].body == body) == is_sent
-    assert told["x-refold-action"] == ("passed" if is_sent else "reduced")
+    assert upstream.requests[-1].body == body
+    assert told["x-refold-action"] == "passed"
 
 
 @pytest.mark.feature("L9", "X5")

@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 from refold.core.presets import PRESETS
-from refold.testing import Body, LateSummaries, Say, ScriptedUpstream, say, sign
+from refold.testing import Body, LateSummaries, Refuse, Say, ScriptedUpstream, say, sign
 from tests.e2e.test_gateway_sdks import prose
 from tests.formats import CALLS, KEYS, RESULTS, Plain, answer, question
-from tests.gateway.conftest import served
+from tests.gateway.conftest import served, target_for
 
 WINDOW, OUTPUT, TURNS = 6_000, 400, 60
 FACTORS = (0.6, 1.0, 1.4, 1.9)
@@ -169,23 +169,47 @@ async def test_a_slow_summary_never_stops_a_conversation(preset, turns):
     assert any(b"their steps were answered" in one.body for one in provider.requests)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"compaction_preset": "refold"},
-        {"compaction_preset": "picoclaw"},
-        {"compaction_preset": "librechat", "compaction_variant": "across-runs"},
-    ],
-)
-async def test_the_two_sides_stay_in_turn_for_the_chat_templates_that_want_it(settings):
-    """Two of the presets put the summary into the system prompt, and the default keeps a reply after it."""
+@every_preset
+async def test_the_two_sides_stay_in_turn_for_the_chat_templates_that_want_it(preset):
     async with (
         ScriptedUpstream(otherwise=say("Fine."), window=WINDOW, alternates=True) as provider,
-        served(provider, window=WINDOW, summariser_enabled=False, **ALLOWED, **settings) as gate,
+        served(
+            provider,
+            targets=[target_for(provider, window=WINDOW, alternates=True)],
+            summariser_enabled=False,
+            compaction_preset=preset,
+            **ALLOWED,
+        ) as gate,
+        aiohttp.ClientSession() as session,
+    ):
+        client = Client(gate.url, "chat", session)
+        await client.talk(range(30))
+        engine = (await gate.gateway.host("local")).engine
+        (call, *_) = (await engine.store.calls("local", "ships"))[-1:]
+        rebuilt = await (await engine.conversation("ships")).window_of(call)
+
+    assert all(isinstance(one, Say) for one in provider.answered)
+    assert client.actions["summarised"] >= 1
+    assert rebuilt["messages"] == json.loads(provider.requests[-1].body)["messages"]
+
+
+async def test_a_fallback_gets_the_two_sides_in_turn():
+    async with (
+        ScriptedUpstream(otherwise=say("Fine."), window=WINDOW, alternates=True) as strict,
+        ScriptedUpstream(otherwise=Refuse(503), window=WINDOW) as busy,
+        served(
+            busy,
+            targets=[
+                target_for(busy, window=WINDOW, fallback=("strict",)),
+                target_for(strict, name="strict", alternates=True),
+            ],
+            summariser_enabled=False,
+            compaction_preset="opal",
+        ) as gate,
         aiohttp.ClientSession() as session,
     ):
         client = Client(gate.url, "chat", session)
         await client.talk(range(30))
 
-    assert all(isinstance(one, Say) for one in provider.answered)
+    assert all(isinstance(one, Say) for one in strict.answered)
     assert client.actions["summarised"] >= 1

@@ -32,6 +32,7 @@ from refold.cli.commands import (
     mcp,
     models,
     new,
+    off,
     pin,
     recall,
     replay,
@@ -50,13 +51,13 @@ from refold.model.errors import ConfigError, RefoldError
 COMMANDS = (
     *(context, check, compact, models, limits),
     *(conversations, stats, sessions, show, search, recall, diff, export, doctor),
-    *(import_, undo, pin, rerun, new, resume, delete, expire),
+    *(import_, undo, pin, off, rerun, new, resume, delete, expire),
     *(replay, serve, demo, mcp),
     *(db, keys, config, local),
 )
 SECTIONS = {
     "Start here": "serve demo context conversations show",
-    "Stored conversations": "stats sessions search recall diff compact undo rerun pin unpin new resume import export delete expire",
+    "Stored conversations": "stats sessions search recall diff compact undo rerun pin unpin off on new resume import export delete expire",
     "Transcripts and models": "check replay models limits local",
     "The gateway and its store": "config keys db doctor mcp",
 }

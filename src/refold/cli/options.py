@@ -33,7 +33,7 @@ BranchId: TypeAlias = Annotated[
     typer.Option(
         "--branch",
         metavar="ID",
-        help="Another branch than the one begun last; the first letters of its id are enough.",
+        help="Another branch than the one used last; the first letters of its id are enough.",
         show_default=False,
     ),
 ]

@@ -40,6 +40,20 @@ def policy_here(preset: str = "", strategy: str = "") -> Policy:
     return policy_of(resolve([flag_layer(given), *layers]).settings, preset=preset)
 
 
+def preset_here() -> str:
+    """The preset that the settings of this place name; empty where they name none.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    name = "compaction.preset"
+    naming = [
+        structs.replace(one, values={name: one.values[name]}) for one in layers_here() if one.values.get(name)
+    ]
+    allowed = flag_layer({"compaction.allow_system_summary": True})  # as for `policy_here`
+    return resolve([allowed, *naming]).settings.compaction.preset if naming else ""
+
+
 def _of_policies(layer: Layer) -> dict[str, object]:
     return {
         name: raw for name, raw in layer.values.items() if name.partition(".")[0] not in ("server", "store")

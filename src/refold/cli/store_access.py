@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.cli.options import SizeOptions, StoreOptions, SummariserOptions
 from refold.cli.output import align, note, plain, plural, short, when
@@ -23,6 +23,7 @@ from refold.embeddings import installed
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.history import Difference
+from refold.engine.journal import read_fill_level
 from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
 from refold.engine.state import FillLevel
 from refold.model.errors import ConfigError, NotFound, StoreError
@@ -30,6 +31,7 @@ from refold.ports.records import Compaction, Head, Listed, Session, StoredMessag
 from refold.ports.store import Store
 from refold.stores.sql.migrations import Tables
 from refold.stores.url import kind_of, open_store, sqlite_file
+from refold.tokens.catalog import WindowSize, window_for
 
 EVERYTHING = 10**9
 PAGE = 500
@@ -106,8 +108,10 @@ async def opened(
     *,
     policy: Policy | None = None,
 ) -> AsyncIterator[Conversation]:
-    """A stored conversation with the given sizes and policy, and with the summariser that was named, if any."""
-    model = sizes.model or head.model
+    """A stored conversation with the given sizes and policy, and with the summariser that was named, if any. Without a size it
+    has the window that it was last used with: a command must not measure it in another one than the program that goes on with it.
+    """
+    model = sizes.model or head.model or engine.settings.model
     async with AsyncExitStack() as stack:
         writer = None
         if summariser.spec:
@@ -117,16 +121,27 @@ async def opened(
             settings = ConversationSettings(model=model, window=sizes.window, policy=policy)
             provider = provider_of(summariser.spec, key_env=summariser.key_env)
             writer = await stack.enter_async_context(open_summariser(settings, provider, cache=engine.cache))
-        conversation = await engine.conversation(
-            head.conversation,
+        own = structs.replace(
+            engine.settings,
             model=model,
             window=sizes.window,
+            used_window=_used_window(head, model),
             max_output=sizes.max_output,
             policy=policy,
-            branch=head.branch,
             summariser=writer,
         )
+        conversation = await engine.open_branch(head, own)
+        await conversation.load()
         yield await stack.enter_async_context(conversation)
+
+
+def _used_window(head: Head, model: str) -> WindowSize | None:
+    """The window that a conversation was last used with; None if none was noted, or for another model."""
+    noted = read_fill_level(head.notes)
+    if not (noted.window and noted.window_source) or model != head.model:
+        return None
+    known = window_for(model)  # it has a warning if the window is only assumed
+    return known if known.tokens == noted.window else WindowSize(noted.window, noted.window_source)
 
 
 async def pages_of(engine: Engine, head: Head, first: int, last: int) -> AsyncIterator[list[StoredMessage]]:

@@ -43,7 +43,7 @@ TUNABLE = frozenset(
         *(f"compaction.{field}" for field in ("prompt", "update_prompt")),
         "cache.ttl",
         *(f"summariser.{field}" for field in ("enabled", "strategy", "temperature", "max_tokens")),
-        *(f"notify.{field}" for field in ("pruning", "compaction")),
+        *(f"notify.{field}" for field in ("pruning", "compaction", "marker")),
     }
 )
 """Settings that may be changed while the gateway runs. Addresses, keys, and settings that protect its users

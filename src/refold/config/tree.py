@@ -456,6 +456,13 @@ class Notify(Section, frozen=True):
     """Nothing should happen to a conversation unannounced."""
     compaction: Annotated[bool, Meta(description="Report when a conversation is compacted.")] = True
     """Likewise."""
+    marker: Annotated[
+        bool,
+        Meta(
+            description="Add a line to the first reply in words after a compaction, for clients that show no headers."
+        ),
+    ] = False
+    """A reply is passed on as it came unless a setting changes that."""
 
 
 class UpstreamSettings(Section, frozen=True):
@@ -515,6 +522,14 @@ class UpstreamSettings(Section, frozen=True):
         ),
     ] = None
     """As for `compaction.window`."""
+    alternation: Annotated[
+        bool,
+        Meta(
+            description="Its chat templates want user and assistant in turn: a summary becomes the first part of the user "
+            "message after it."
+        ),
+    ] = False
+    """OpenAI and Anthropic accept two messages of one side in a row; templates of Mistral, Gemma and others do not."""
     fallback: Annotated[
         tuple[str, ...],
         Meta(description="Names of the upstreams to ask instead, in this order, if it cannot be reached."),

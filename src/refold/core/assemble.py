@@ -8,6 +8,9 @@ requires, so that the gateway and the library build the same request.
     assistant    an assistant message first     likewise                  likewise, after a bridge of the user's
     system       after the system message       after `instructions`      one more block of `system`
 
+A server that wants the two sides in turn gets a summary of the user's as the first part of the user message that
+follows it, and a bridge before one of the assistant's.
+
 A summary is untrusted data: it stands between fences, and a fence inside of its text is broken.
 
 A provider ignores everything before its own compaction. So this compaction comes first, and a summary that
@@ -25,7 +28,14 @@ from msgspec import Struct, structs
 from refold.core.digest.pieces import head
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
-from refold.core.verify import count_fixed_breakpoints, is_instruction, takes_system, verify, verify_window
+from refold.core.verify import (
+    count_fixed_breakpoints,
+    is_instruction,
+    is_refused,
+    takes_system,
+    verify,
+    verify_window,
+)
 from refold.core.view import View
 from refold.model.dialect import Dialect
 from refold.model.message import Message, assistant, holds_compaction, opening_span, user
@@ -168,6 +178,9 @@ def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) 
             *messages[opening:],
         )
         summaries = ()
+    if fixed.dialect.alternates and lead.messages and not opening:
+        messages, summaries = _in_turn(messages, summaries)
+        before = (user(BRIDGE),) if summaries and summaries[0].role == "assistant" else ()
     if opening < len(messages) and needs_bridge(messages[opening], fixed.dialect, lead):
         is_between = lead.ends_with_assistant and not is_instruction(messages[opening])
         summaries = (*summaries, user(CONTINUE if is_between else BRIDGE))
@@ -176,15 +189,32 @@ def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) 
     return Window(fixed, messages, summaries, lead.block, opening=opening, before=before)
 
 
+def _in_turn(
+    messages: tuple[Message, ...], summaries: tuple[Message, ...]
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The messages and summaries with a summary of the user's as the first part of a user message that follows it,
+    for a server that refuses two messages of one side in a row.
+    """
+    at = next((at for at, one in enumerate(messages) if not is_instruction(one)), len(messages))
+    if at == len(messages) or messages[at].role != "user" or summaries[-1].role != "user":
+        return messages, summaries
+    told = tuple(part for message in summaries for part in message.parts)
+    joint = messages[at].with_parts((*told, *messages[at].parts))
+    return (*messages[:at], joint, *messages[at + 1 :]), ()
+
+
 def needs_bridge(first: Message, dialect: Dialect, lead: Lead = NO_LEAD) -> bool:
     """True if a user message must be inserted before the first message after the summaries.
 
     Some servers of every format require the user to speak first, except before a provider's own
-    compaction, and refuse two messages of the assistant in a row. Later instructions may stand before that user message, unless the dialect requires every
-    system message to follow one of the user's.
+    compaction, and refuse two messages of the assistant in a row. But the client's own messages are sent as they came,
+    whoever speaks first, unless the dialect itself refuses that. Later instructions may stand before that user message,
+    unless the dialect requires every system message to follow one of the user's.
     """
     if dialect.system_follows_user and is_instruction(first):
         return not lead.ends_with_user
+    if not (lead.tokens or dialect.starts_with_user or dialect.alternates):
+        return False
     is_led = bool(lead.messages) and not lead.ends_with_assistant
     return not is_led and first.role in ("assistant", "tool") and not holds_compaction(first)
 
@@ -212,7 +242,8 @@ def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
     own = shown.violations(as_request=True, fixed_breakpoints=marks)
     if any(found.rule == "too_many_breakpoints" for found in own):
         return verify_window(window)
-    left = tuple(_moved(found, window) for found in own if not _is_solved(found, window))
+    refused = (found for found in own if is_refused(found, window.fixed.dialect))
+    left = tuple(_moved(found, window) for found in refused if not _is_solved(found, window))
     return (*verify((*window.before, *window.summaries), window.fixed.dialect), *left)
 
 

@@ -19,11 +19,18 @@ from refold.core.assemble import NO_LEAD, Lead, is_led_in, needs_bridge
 from refold.core.digest.facts import PORTION, SHORT, Facts, index_message
 from refold.core.digest.ledger import EMPTY, Ledger, entries, merge
 from refold.core.digest.shorten import MAX_LEDGER, with_ends
-from refold.core.digest.typed_text import is_typed, request_text, said_by_user
+from refold.core.digest.typed_text import (
+    client_summary,
+    is_client_summary,
+    is_typed,
+    request_text,
+    said_by_user,
+)
 from refold.core.pairs import repair
 from refold.core.shown import Edit, Item, Shown, handle_of
 from refold.core.system_messages import joined, legal_order
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
+from refold.core.verify import is_refused
 from refold.core.view import View, ViewEntry
 from refold.model.message import (
     Message,
@@ -173,7 +180,11 @@ class Folded(Struct, frozen=True, dict=True):
 
     def take(self, message: Message, *, later: bool = False) -> Folded:
         """Append an original: index it, but do not show it yet. `later` postpones indexing, for a large batch of messages."""
-        number, said = self.size, said_by_user(message)
+        last = self.branch.last
+        number, said = (
+            self.size,
+            said_by_user(message) or client_summary(message, last.message if last else None),
+        )
         is_long = number - self.noted.until >= SHORT and not later
         return structs.replace(
             self,
@@ -220,9 +231,16 @@ class Folded(Struct, frozen=True, dict=True):
         """The task with one more user message.
 
         A message joins the task if it comes before the first reply. The first message typed by a person
-        replaces one that a program wrote.
+        replaces one that a program wrote. A client's own summary joins it in any case, in place of an earlier one:
+        it stands for all that was said before it.
         """
         known = self.task
+        if is_client_summary(message):
+            others = [one for one in known if one.is_typed and not is_client_summary(one.message)]
+            return (
+                *others[: MAX_ASKED - 1],
+                UserRequest(number, message, known[0].replies if known else self.replies),
+            )
         is_open = not known or (known[0].replies == self.replies and len(known) < MAX_ASKED)
         if not is_open and known[0].is_typed:
             return known
@@ -507,11 +525,15 @@ SIGNATURES_REFUSED = "the provider no longer takes the thoughts that it signed"
 
 
 def violations_to_mend(folded: Folded) -> tuple[Violation, ...]:
-    """The rules that the messages shown break, except those that assembling the window solves."""
+    """The rules that the messages shown break, except those that assembling the window solves, and those that only
+    some servers of the format have.
+    """
     return tuple(
         found
         for found in folded.shown.violations()
-        if found.rule not in _SET_RIGHT and (found.rule, found.index) != (_SET_RIGHT_FIRST, folded.opening)
+        if found.rule not in _SET_RIGHT
+        and (found.rule, found.index) != (_SET_RIGHT_FIRST, folded.opening)
+        and is_refused(found, folded.shown.dialect)
     )
 
 

@@ -176,6 +176,7 @@ def _messages(trigger: Trigger) -> int | None:
 
 # Reasons for a compaction
 
+ASKED_FOR = "asked for"
 MAX_IN_VAIN = 3
 """After so many compactions in a row without gain, only a window that does not fit is compacted again."""
 
@@ -190,7 +191,7 @@ def has_rule(policy: Policy, moment: Moment) -> bool:
 def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:
     """The reason to compact at this moment; empty if there is none."""
     if now.moment == "manual":
-        return "asked for"
+        return ASKED_FOR
     if now.moment == "overflow":
         return f"the provider refused the input as too long; {limit_for(frame, now):,} tokens are tried next"
     if overfull := _overfull(folded, frame, now):

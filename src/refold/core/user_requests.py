@@ -2,7 +2,8 @@
 
 A summary replaces the beginning of a conversation, so it must contain the task, regardless of its author:
 a model, a digest, a mechanical summary or a function of the user's. The same holds for the question of a
-turn that continues after the covered messages, and for the user's later additions to it.
+turn that continues after the covered messages, for the user's later additions to it, and for a summary of
+everything before it that the client itself had made.
 
 Each is one line (`Task #m0: …`, `Question #m40: …`) at the beginning of the summary, unless the message
 itself is shown or the summary already contains its words. A text that is longer than its share of the room
@@ -20,7 +21,7 @@ from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines, visible
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
 from refold.core.digest.terms import contains_separate_word
-from refold.core.digest.typed_text import request_text
+from refold.core.digest.typed_text import is_client_summary, request_text
 from refold.core.fold import Folded, UserRequest
 from refold.core.shown import Item, handle_of
 from refold.core.stages.truncate import Mark, truncate
@@ -36,7 +37,9 @@ QUESTION_LINE_SHARE = 0.10
 """Share of the room for the open question: all its messages together."""
 MAX_ROOM = 32_000
 """Tokens: shares refer to a room of at most this size, because longer texts are not read."""
-TASK, QUESTION = "Task", "Question"
+SUMMARY_SHARE = 0.25
+"""Share of the room for a summary that the client itself had made: it stands for a whole conversation."""
+TASK, QUESTION, SUMMARY = "Task", "Question", "Summary"
 _MARK = Mark("\n[… {handle} …]\n")
 _CHARACTERS_PER_TOKEN = 4
 _SHORTER = 0.8
@@ -62,11 +65,18 @@ def request_lines(
     """
     room = min(room, MAX_ROOM)
     cut = shorten or (lambda asked, text, limit: keep_ends(asked.number, text, limit, counter))
-    task = [one for one in folded.task if one.number < last]
-    numbers = {one.number for one in task}
+    covered = [one for one in folded.task if one.number < last]
+    numbers = {one.number for one in covered}
+    task = [one for one in covered if not is_client_summary(one.message)]
+    told = [one for one in covered if is_client_summary(one.message)]
     questions = [one for one in folded.questions_before(last) if one.number not in numbers]
     most = max(share_of(TASK_SHARE, room), min(LEAST_TASK, room // 5))
-    shares = ((TASK, task, most), (QUESTION, questions, share_of(QUESTION_LINE_SHARE, room)))
+    most_told = share_of(SUMMARY_SHARE, room)
+    shares = (
+        (TASK, task, most),
+        (SUMMARY, told, most_told),
+        (QUESTION, questions, share_of(QUESTION_LINE_SHARE, room)),
+    )
     lines = [
         _line(label, one, limit, cut)
         for label, asked, most in shares

@@ -356,6 +356,15 @@ def verify(
     return (*found, *ending)
 
 
+def is_refused(found: Violation, dialect: Dialect) -> bool:
+    """False for a violation that the provider of the format accepts, although some servers of the format refuse it:
+    an empty message, and arguments that are no JSON, in formats in which arguments are text.
+    """
+    if found.rule == "empty_message":
+        return dialect.refuses_blank_text
+    return found.rule != "bad_arguments" or dialect.object_arguments
+
+
 def verify_window(
     window: Window, *, as_request: bool = True, continues: bool = False
 ) -> tuple[Violation, ...]:

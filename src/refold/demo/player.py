@@ -291,6 +291,7 @@ async def _gateway(place: Path, url: str, options: DemoOptions) -> AsyncIterator
         "--store",
         f"sqlite:///{STORE}",
         "--no-summariser-enabled",
+        "--compaction-allow-system-summary",
     ]
     flags += ["--window", str(options.window), *(["--preset", options.preset] if options.preset else [])]
     with (place / "gateway.log").open("wb") as log:

@@ -94,6 +94,10 @@ OUTPUTS = 8
 """Calls whose outputs are remembered: the fold point leaves room for the largest of them."""
 TTL_S, LONG_TTL_S = 300.0, 3_600.0
 """Seconds after which a provider's prompt cache is cold."""
+OPEN_PARTS, OPEN_CALLS = 2, 3
+"""A fold is opened again if the whole history takes less than this part of the fold point, and so many calls in a row went
+to the larger model: a client that only looks in with it, or goes to and fro, keeps its fold."""
+OPENED = "the whole history takes less than half of the room that this model has"
 SWITCHED = "the model's summary replaces the digest"
 CLIPPED = "the provider reported more input than the window holds"
 
@@ -253,6 +257,18 @@ def suffices(state: State, last: int) -> bool:
     """Whether a summary of the messages before `last` would be enough for a compaction now."""
     planned = plan(state.folded, state.frame, state.now("manual"))
     return _suffices(planned, Summary("A summary.", 0, last, 0, "model", state.frame.policy.scope))
+
+
+def may_open_again(state: State) -> bool:
+    """Whether the history could be shown as a whole again: a summary stands for a part of it, although all of it
+    would take less than half of the room that the policy leaves now. Then the summary was made for a smaller
+    window.
+    """
+    folded, frame = state.folded, state.frame
+    if not folded.summaries or not frame.policy.enabled:
+        return False
+    whole = (frame.instructions + folded.whole) * max(1.0, state.ratio)
+    return OPEN_PARTS * whole < fold_point(folded, frame, state.now("before_call"))
 
 
 def search(state: State, query: str, *, max_tokens: int = 1_000) -> str:
@@ -729,6 +745,9 @@ class _Draft:
         limits, found = state.limits.ignore(found.without(held or 0))
         if limits is not state.limits:
             self.state = state = state.with_limits(limits)
+        if not found.is_overflow and status in (400, 422) and self._mend_all():
+            self.send(lambda: self.act("before_call"))
+            return
         if not found.is_overflow:
             self.problem = NotAnOverflow("the provider's error is not about the length of the request")
             return
@@ -777,6 +796,15 @@ class _Draft:
         is_first = found.kind == "input_plus_output" and state.limits.output is None
         window = min(found.limit or budget.window, budget.window)
         return lowered, is_first and lowered < asked and prompt + lowered + reserve <= window
+
+    def _mend_all(self) -> bool:
+        """Repair what only some servers of the format refuse, as this one has; False if there is nothing."""
+        mended, edits = mend(self.state.folded)
+        if edits:
+            change = self._change(mended, "reduce", BROKEN, edits)
+            self.events.append(pruned(self.state, change, "automatic"))
+            self.set(folded=mended)
+        return bool(edits)
 
     def _forget_thoughts(self) -> bool:
         """Drop signed thinking whose prefix has changed; False if there is none."""

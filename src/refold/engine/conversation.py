@@ -25,6 +25,7 @@ from refold.core.fold import Folded
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
+from refold.core.triggers import ASKED_FOR
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
 from refold.engine.arguments import (
@@ -67,7 +68,7 @@ from refold.engine.history import (
 )
 from refold.engine.journal import Journal
 from refold.engine.provider_compactions import Compactions, Maker, compactions_since
-from refold.engine.recall import is_handle
+from refold.engine.recall import RECENT_CALLS, is_handle
 from refold.engine.sessions import OpenedSession, SessionSummaries
 from refold.engine.settings import (
     SUMMARISER_TIMEOUT_S,
@@ -618,17 +619,27 @@ class Conversation:
         *,
         call_id: str = "",
         reply: bytes = b"",
+        is_estimated: bool = False,
         is_blind: bool = False,
     ) -> None:
-        """Apply what a call has taught, and store the call with its usage. `sent` describes its window; by
-        default the last one.
+        """Apply what a call has taught, and store the call with its usage, which `is_estimated` if the provider
+        reported none. `sent` describes its window; by default the last one.
         """
         async with self._locked():
             before = self._state if self._is_open else await self._current()
             calls: tuple[Call, ...] = ()
             if usage is not None:
                 noted = sent or self._sent or await self._sent_now(before)
-                calls = (reported_call(self._journal, before, usage, noted, call_id=call_id, reply=reply),)
+                call = reported_call(
+                    self._journal,
+                    before,
+                    usage,
+                    noted,
+                    call_id=call_id,
+                    reply=reply,
+                    is_estimated=is_estimated,
+                )
+                calls = (call,)
 
             def act(state: State) -> Outcome:
                 return structs.replace(action(state), calls=calls)
@@ -850,6 +861,50 @@ class Conversation:
             decision: Decision = "summarise" if change.kind == "summarise" else "reduce"
             self._events.put([Undone(decision=decision, reason=change.reason, before=was, after=now)])
         return True
+
+    async def open_again(self) -> Receipt | None:
+        """Undo folds that were made for a smaller model, if the last calls went to one in which the whole history
+        takes less than half of the room: see `actions.may_open_again`. A fold that was asked for stays, and so
+        does one that the policy would make again.
+
+        Returns the receipt, or None if nothing was opened.
+        """
+        if not actions.may_open_again(self._state) or not await self._has_settled_model():
+            return None
+
+        async def act(state: State) -> Compaction | None:
+            last = await last_change(self._journal, "summarise")
+            if last is None or last.reason.startswith(ASKED_FOR) or not actions.may_open_again(state):
+                return None
+            journal = self._journal
+            latest = await journal.store.latest(journal.head, journal.head.next_seq, before=last.number)
+            opened = state.showing(await journal.shown_after(state, latest, journal.head.next_seq))
+            if opened.pressure:
+                return None
+            await journal.undo(state, last)
+            self._jobs.drop_pending()
+            return last
+
+        async with self._locked():
+            before = self._state
+            while (undone := await self._apply_steps(act)) is not None:
+                was, now = sized(before, before.folded), sized(self._state)
+                told = Undone(
+                    decision="summarise", reason=undone.reason, why=actions.OPENED, before=was, after=now
+                )
+                self._events.put([told])
+            if self._state.folded.tokens == before.folded.tokens:
+                return None
+            receipt = Receipt("undo", actions.OPENED, before.folded.tokens, self._state.folded.tokens)
+            self._state = structs.replace(self._state, receipts=(*self._state.receipts, receipt))
+        return receipt
+
+    async def _has_settled_model(self) -> bool:
+        """Whether the last calls of this branch all went to the model of this conversation."""
+        head = self._journal.head
+        calls = await self._journal.store.calls(head.owner, head.conversation, limit=RECENT_CALLS)
+        own = [call.model for call in calls if (call.branch, call.kind) == (head.branch, "reply")]
+        return own[-actions.OPEN_CALLS :] == [self.model] * actions.OPEN_CALLS
 
     async def rerun(
         self, *, policy: Policy | None = None, summariser: Summariser | SummaryFunction | None = None

@@ -24,6 +24,7 @@ from typing import Any, Self
 from uuid import uuid4
 from weakref import WeakSet
 
+import msgspec
 from msgspec import Struct, structs
 
 from refold.core.policy import Policy
@@ -48,7 +49,7 @@ from refold.engine.journal import (
     read_fill_level,
     read_learned,
 )
-from refold.engine.recall import passage
+from refold.engine.recall import newest_reply, passage
 from refold.engine.retention import (
     DAY_S,
     MAX_SHARE,
@@ -65,6 +66,7 @@ from refold.engine.settings import (
     ConversationSettings,
     NamedSummariser,
     Prompt,
+    policy_for,
     state_for,
 )
 from refold.engine.state import FillLevel
@@ -74,7 +76,7 @@ from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.ports.models import Embedder, Summariser, SummaryCache
-from refold.ports.records import Head, Listed, SearchHit, Session, StoredSummary
+from refold.ports.records import Head, Listed, SearchHit, Session, StoredMessage, StoredSummary, read_stored
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 
@@ -82,6 +84,10 @@ OWNER = "local"
 """The default owner: one person on one machine."""
 MAX_ID = 200
 """Characters of a name: names are for people and for URLs."""
+OFF = "off"
+"""The key of the setting with the names of the conversations that are switched off."""
+COPIES = 4
+"""Branches of one conversation that hold the same message: the store is asked for so many times as much."""
 PASSAGE = 80
 """Tokens of each message that a search found: a few lines, and its handle opens the rest."""
 
@@ -312,7 +318,7 @@ class Engine:
 
         Args:
             name: 1 to 200 printable characters.
-            branch: the id of a branch, see `fork`; by default the one that was begun last.
+            branch: the id of a branch, see `fork`; by default the one that was used last.
             title: the title of a conversation that is begun; by default its first question.
 
         Raises:
@@ -356,6 +362,8 @@ class Engine:
         settings = structs.replace(settings, model=model or head.model or settings.model)
         if settings.reported_window is None and settings.model == head.model:
             settings = structs.replace(settings, reported_window=_reported_window(head))
+        if head.conversation in await self.switched_off():
+            settings = structs.replace(settings, policy=structs.replace(policy_for(settings), enabled=False))
         talk = await self.open_branch(head, settings)
         await talk.load()
         await self._retention.apply_in_passing(self._open_names)
@@ -477,6 +485,23 @@ class Engine:
         since = 0.0 if days is None else self.clock() - days * DAY_S
         return await savings_of(self.store, self.owner, since)
 
+    async def switched_off(self) -> frozenset[str]:
+        """Return the names of the conversations that are switched off, see `switch`."""
+        saved = await self.store.setting(self.owner, OFF)
+        return frozenset(msgspec.json.decode(saved, type=list[str])) if saved else frozenset()
+
+    async def switch(self, name: str, *, on: bool) -> None:
+        """Switch the compaction of a conversation off, or on again. While it is off, the gateway passes its requests
+        on unchanged and stores nothing of them, and a program that opens it sends the messages as they are
+        shown, without a new compaction.
+        """
+        check_text(name, "name")
+        off = await self.switched_off()
+        changed = off - {name} if on else off | {name}
+        if changed != off:
+            saved = msgspec.json.encode(sorted(changed)) if changed else None
+            await self.store.put_setting(self.owner, OFF, saved, self.clock())
+
     async def learned_windows(self) -> list[LearnedWindow]:
         """Return the windows of models that providers stated when they refused a request as too long. Each is
         used for seven days, or until a larger request is answered.
@@ -515,24 +540,64 @@ class Engine:
         return await self.store.written(self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
-        """Find messages of every conversation that contain the words, best first. `name` restricts them to
-        one conversation. A damaged message has no text; its `damage` says why.
+        """Find messages of every conversation that contain the words, best first; last, of the conversations
+        used last, replies that no request has sent back yet. `name` restricts them to one conversation. A
+        message that several branches of a conversation hold is found once, in the branch used last if it is
+        there. A damaged message has no text; its `damage` says why.
         """
         check_text(words, "words")
         check_text(name, "name")
-        hits = await self.store.search(self.owner, words, conversation=name, limit=checked(limit))
-        return [await self._found(hit, words) for hit in hits]
+        most, branches = checked(limit), dict[str, str]()
+        hits = await self.store.search(self.owner, words, conversation=name, limit=COPIES * most)
+        found = dict[tuple[str, bytes], tuple[SearchHit, Head | None, StoredMessage | None]]()
+        for hit in hits:
+            head = await self.store.head(self.owner, hit.conversation, hit.branch)
+            stored = next(iter(await self.store.pick(head, [hit.seq])), None) if head else None
+            if hit.conversation not in branches:
+                latest = await self.store.head(self.owner, hit.conversation)
+                branches[hit.conversation] = latest.branch if latest else ""
+            body = stored.body if stored else b""
+            key = hit.conversation, sha256(body or f"{hit.branch} {hit.seq}".encode()).digest()
+            if key not in found or hit.branch == branches[hit.conversation]:
+                found[key] = hit, head, stored
+        replies = await self._newest_replies(words, name) if len(found) < most else []
+        every = [*found.values(), *replies]
+        return [await self._found(*one, words) for one in every[:most]]
 
-    async def _found(self, hit: SearchHit, words: str) -> FoundMessage:
+    async def _newest_replies(
+        self, words: str, name: str
+    ) -> list[tuple[SearchHit, Head | None, StoredMessage | None]]:
+        """Return the replies of the conversations used last that contain all the words and that no request has
+        sent back yet.
+        """
+        names = [name] if name else [one.id for one in await self.store.conversations(self.owner, limit=50)]
+        found = list[tuple[SearchHit, Head | None, StoredMessage | None]]()
+        for one in names:
+            head = await self.store.head(self.owner, one)
+            for reply in await newest_reply(self.store, head) if head else ():
+                assert head is not None
+                message = read_stored(reply, head)
+                text = message.text.casefold() if message else ""
+                if words.split() and all(word in text for word in words.casefold().split()):
+                    found.append(
+                        (
+                            SearchHit(conversation=one, branch=head.branch, seq=reply.seq, score=0.0),
+                            head,
+                            reply,
+                        )
+                    )
+        return found
+
+    async def _found(
+        self, hit: SearchHit, head: Head | None, stored: StoredMessage | None, words: str
+    ) -> FoundMessage:
         """Return a found message with the passage that matches the words."""
         found = FoundMessage(hit.conversation, hit.branch, handle_of(hit.seq), "", hit.score)
-        head = await self.store.head(self.owner, hit.conversation, hit.branch)
-        stored = await self.store.pick(head, [hit.seq]) if head else []
-        if head is None or not stored:
+        if head is None or stored is None:
             return found
-        read = partial(passage, stored[0], head, words, max_tokens=PASSAGE)
+        read = partial(passage, stored, head, words, max_tokens=PASSAGE)
         try:
-            return structs.replace(found, text=await run_text_work(len(stored[0].body), read))
+            return structs.replace(found, text=await run_text_work(len(stored.body), read))
         except Damaged as error:
             return structs.replace(found, damage=error.what)
 
@@ -649,7 +714,7 @@ class Engine:
         if branch and await self._head(name) is not None:
             raise NotFound(
                 f"the conversation {name[:80]!r} has no branch {branch[:80]!r}",
-                hint="leave it out for the one that was begun last",
+                hint="leave it out for the one that was used last",
             )
         raise NotFound(
             f"there is no conversation {name[:80]!r}",

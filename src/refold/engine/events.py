@@ -243,6 +243,8 @@ class Undone(Event, frozen=True, kw_only=True, tag="undone"):
     """The kind of the change that was undone."""
     reason: str
     """The reason of that change."""
+    why: str = ""
+    """Why it was undone; empty if somebody asked for it."""
     before: Size
     after: Size
 

@@ -23,7 +23,8 @@ from refold.core.plan_inputs import Frame
 from refold.core.shown import Edit
 from refold.engine import actions
 from refold.engine.journal import Journal, encoder, write_notes, write_snapshot
-from refold.engine.state import Limits, Receipt, Sent, State
+from refold.engine.state import IN_TURN, Limits, Receipt, Sent, State
+from refold.model.dialect import alternating
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.tokens import Usage
 from refold.model.window import Window
@@ -59,9 +60,16 @@ def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> Sen
 
 
 def reported_call(
-    journal: Journal, state: State, usage: Usage, sent: Sent, *, call_id: str = "", reply: bytes = b""
+    journal: Journal,
+    state: State,
+    usage: Usage,
+    sent: Sent,
+    *,
+    call_id: str = "",
+    reply: bytes = b"",
+    is_estimated: bool = False,
 ) -> Call:
-    """Return the row of a call that the provider has reported, with the data about its window."""
+    """Return the row of a call with its usage, by the provider's report or estimated, and the data about its window."""
     prices = state.frame.prices
     unsent, saved = state.savings(usage)
     return Call(
@@ -77,6 +85,7 @@ def reported_call(
         at=journal.clock(),
         unsent=unsent,
         saved=saved,
+        is_estimated=is_estimated,
     )
 
 
@@ -89,7 +98,10 @@ async def sent_with(journal: Journal, state: State, call: Call) -> Window:
     sent = _read_sent(call)
     change = _change_for_call(sent) if sent.only else await _change_of(journal, sent)
     folded = await journal.shown_after(state, change, sent.size, sent.raw)
-    return assemble(state.frame.fixed, folded.shown.messages(), folded.lead)
+    fixed = state.frame.fixed
+    if any(mark.stage == IN_TURN for mark in sent.marks):
+        fixed = structs.replace(fixed, dialect=alternating(fixed.dialect))
+    return assemble(fixed, folded.shown.messages(), folded.lead)
 
 
 def edits_of(call: Call) -> tuple[Edit, ...]:

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from refold.core.assemble import Lead
 from refold.core.digest.facts import Carried, Facts, carry, index_message, restore
 from refold.core.digest.ledger import Ledger
-from refold.core.digest.typed_text import is_typed
+from refold.core.digest.typed_text import is_typed, request_text
 from refold.core.fold import Folded, UserRequest
 from refold.core.measure import Calibration, Meter, forget_sums
 from refold.core.secrets.redact import redact
@@ -879,10 +879,11 @@ class Journal:
 
     def _title(self, state: State) -> str:
         """Return the title of the conversation if its first question is new. A sensitive question is not
-        taken for the task, so it gives no title.
+        taken for the task, so it gives no title, and neither does a text that a program wrote.
         """
         asked = next(iter(state.folded.task), None)
-        return title_of(asked.message) if asked and asked.number >= self.head.next_seq else ""
+        is_new = asked is not None and asked.is_typed and asked.number >= self.head.next_seq
+        return title_of(asked.message) if asked and is_new else ""
 
     def _messages(self, done: Outcome, key: str) -> Iterable[StoredMessage]:
         state, now = done.state, self.clock()
@@ -1049,7 +1050,9 @@ def empty_view(view: View) -> View:
 
 
 def title_of(message: Message) -> str:
-    """Return the first words of a question on one line, without secrets; empty if it has none."""
-    text = redact(message.text[:_TITLE_SOURCE])
+    """Return the first words of a question on one line, without secrets and without the blocks that programs
+    add to it; empty if it has none.
+    """
+    text = redact(request_text(message)[:_TITLE_SOURCE])
     line = "".join(char for char in " ".join(text.split())[:_TITLE_LINE] if char.isprintable())
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 3].rstrip()}..."

@@ -27,13 +27,16 @@ from refold.model.errors import Damaged, NotFound
 from refold.model.message import Message, Part
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.ports.records import Head, StoredMessage, read_stored
+from refold.ports.records import Head, StoredMessage, read_reply, read_stored
+from refold.ports.store import Store
 from refold.text_work import run_text_work
 
 _HANDLE = re.compile(r"#?(?P<kind>[ms])(?P<number>[0-9]{1,9})(?:\.(?P<part>[0-9]{1,9}))?")
 _HINT = "handles look like #m12, #m12.2 for its second part, or #s0 for an older summary"
 MOST_HITS = 40
 """Messages that are read for a search: the passages of more would not fit into a readable answer."""
+RECENT_CALLS = 100
+"""Calls of a conversation among which the newest of a branch is looked for."""
 LEAST_EXCERPT = 40
 """Tokens that must be left for one more message: a handle with a line of text."""
 
@@ -170,6 +173,33 @@ def _readable(rows: Sequence[StoredMessage], head: Head) -> tuple[dict[int, Mess
             if message is not None:
                 messages[one.seq] = message
     return messages, damaged
+
+
+async def newest_reply(store: Store, head: Head) -> list[StoredMessage]:
+    """Return the reply to the newest request of a branch, if it is not a message of the branch yet: a stateless
+    client has not sent it back. Its messages have the numbers that they will get then.
+    """
+    calls = await store.calls(head.owner, head.conversation, RECENT_CALLS)
+    own = [
+        call for call in calls if (call.branch, call.kind, call.size) == (head.branch, "reply", head.next_seq)
+    ]
+    items = read_reply(await store.reply_to(head.owner, own[-1].id)) if own else None
+    found = list[StoredMessage]()
+    for seq, item in enumerate(items or (), head.next_seq):
+        message = StoredMessage(
+            seq=seq,
+            role="assistant",
+            format=head.format,
+            body=bytes(item),
+            tokens=own[-1].usage.output,
+            at=own[-1].at,
+        )
+        try:
+            read_stored(message, head)
+        except Damaged:
+            return []  # it was answered in another format
+        found.append(message)
+    return found
 
 
 def passage(stored: StoredMessage, head: Head, query: str, *, max_tokens: int) -> str:

@@ -68,9 +68,13 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     """In tokens; None looks the model up."""
     reported_window: int | None = None
     """The size that the upstream runs the model with, by its own report; None if it gives none."""
+    used_window: WindowSize | None = None
+    """The window that a stored conversation was last used with, for a program that knows no other."""
     url: str = ""
     """The address of the upstream, if it is known. A model that is not known has a smaller window at a local
     one."""
+    alternates: bool = False
+    """Whether the upstream wants user and assistant in turn."""
     held: int = 0
     """Tokens of the window that are taken by messages that only the provider holds."""
     max_output: int | None = None
@@ -226,6 +230,8 @@ def _window_size(settings: ConversationSettings, policy: Policy) -> WindowSize:
     is_given = settings.window is not None or settings.reported_window
     if not is_given and policy.window_outputs and settings.max_output:
         found = WindowSize(policy.window_outputs * settings.max_output, "output")
+    elif not is_given and settings.used_window is not None:
+        found = settings.used_window
     else:
         found = window_for(
             settings.model,

@@ -229,6 +229,8 @@ RECOVERY_MARGIN = 0.95
 """A learnt limit is in the provider's tokens; our count differs from it by a few percent."""
 BLIND_RECOVERY = 0.7
 """The share of the last window to try next if the provider stated no limit."""
+IN_TURN = "in_turn"
+"""The stage of the edit for a window in which user and assistant take turns."""
 NEAR_LIMIT, ESTIMATED_PART = 0.9, 0.1
 """Shares of the limit: from the first on, a request is very large; from the second on, the part of it that no provider
 has counted yet is worth a round trip."""
@@ -240,7 +242,7 @@ to tell how full it is."""
 class Receipt(Struct, frozen=True):
     """One automatic change to the shown messages, and its reason."""
 
-    decision: Decision
+    decision: Decision | Literal["undo"]
     reason: str
     before: int
     """Tokens of the messages and summaries before the change; `after` is the same after it."""
@@ -731,7 +733,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         """
         if self.window is None:
             return ()
-        marks = [*breakpoint_edits(self.window, self.sent), *self._last_word]
+        marks = [*breakpoint_edits(self.window, self.sent), *self._last_word, *self._turns]
         if self.window.output is None or not self.frame.budget.is_output_stated:
             return tuple(marks)
         return (*marks, self.room.edit(self.window.output))
@@ -744,6 +746,12 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         return [Edit("continue", NO_SEQ, 0, tokens, "the format requires the user to speak last")] * len(
             added
         )
+
+    @property
+    def _turns(self) -> list[Edit]:
+        """The edit for a summary that stands where a server that wants the two sides in turn accepts it."""
+        is_made = self.window is not None and self.window.fixed.dialect.alternates and self.sent.lead.messages
+        return [Edit(IN_TURN, NO_SEQ, 0, 0, "the server wants user and assistant in turn")] if is_made else []
 
     @property
     def is_sent_as_shown(self) -> bool:

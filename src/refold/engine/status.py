@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.assemble import assemble
 from refold.core.plan_inputs import Frame
@@ -83,6 +83,17 @@ class Savings(Struct, frozen=True):
     def net_dollars(self) -> float:
         """Dollars that were not spent on replies, less the price of the summaries."""
         return sum(one.saved for one in self.replies) - sum(one.dollars for one in self.summaries)
+
+    def document(self) -> dict[str, object]:
+        """The totals for programs: `refold stats --json` and `GET /refold/stats`. Their keys are documented and stay."""
+        return {
+            "sent": self.sent,
+            "unsent": self.unsent,
+            "net_tokens": self.net_tokens,
+            "net_dollars": self.net_dollars,
+            "replies": [structs.asdict(one) for one in self.replies],
+            "summaries": [structs.asdict(one) for one in self.summaries],
+        }
 
 
 async def savings_of(store: Store, owner: str, since: float) -> Savings:

@@ -296,12 +296,15 @@ class Admin:
             self._route("/refold/config", show_config),
             self._route("/refold/config", change_config, "POST"),
             self._route("/refold/compact", compact_messages, "POST"),
+            self._route("/refold/stats", stats),
             self._route("/refold/conversations", conversations),
             self._route(f"{conversation}/sessions", sessions),
             self._route(f"{conversation}/compactions", compactions),
             self._route(f"{conversation}/receipts", receipts),
             self._route(f"{conversation}/compact", compact, "POST"),
             self._route(f"{conversation}/undo", undo, "POST"),
+            self._route(f"{conversation}/off", switch_off, "POST"),
+            self._route(f"{conversation}/on", switch_on, "POST"),
             self._route(f"{conversation}/pins", pins),
             self._route(f"{conversation}/pins", change_pin, "POST"),
             self._route(conversation, one_conversation),
@@ -425,15 +428,26 @@ async def change_config(admin: Admin, request: Request) -> object:
     return await show_config(admin, request)
 
 
+async def stats(admin: Admin, request: Request) -> object:
+    """The tokens and the money that were not sent, less what summaries cost; `days` restricts them to the latest."""
+    host, text = await admin.host(request), request.query_params.get("days", "")
+    try:
+        days = float(text) if text else None
+    except ValueError:
+        raise ConfigError("days must be a number of days", hint="such as 30") from None
+    found = await host.engine.savings(days=days)
+    return {"owner": host.engine.owner, "days": days, **found.document()}
+
+
 async def conversations(admin: Admin, request: Request) -> object:
     words, limit, host = request.query_params.get("words", ""), _limit(request), await admin.host(request)
     return [structs.asdict(one) for one in await host.engine.conversations(limit=limit, words=words)]
 
 
 async def one_conversation(admin: Admin, request: Request) -> object:
-    talk = await admin.opened(request)
+    talk, host = await admin.opened(request), await admin.host(request)
     found = await talk.status()
-    return {"id": talk.id, **structs.asdict(found), "ratio": found.ratio}
+    return {"id": talk.id, **structs.asdict(found), "ratio": found.ratio, "off": talk.id in host.off}
 
 
 async def sessions(admin: Admin, request: Request) -> object:
@@ -519,6 +533,22 @@ async def _posted(admin: Admin, request: Request) -> PostedMessages:
 async def undo(admin: Admin, request: Request) -> object:
     talk = await admin.opened(request)
     return {"id": talk.id, "undone": await talk.undo()}
+
+
+async def switch_off(admin: Admin, request: Request) -> object:
+    """Pass the requests of a conversation on unchanged, until it is switched on again."""
+    return await _switched(admin, request, on=False)
+
+
+async def switch_on(admin: Admin, request: Request) -> object:
+    return await _switched(admin, request, on=True)
+
+
+async def _switched(admin: Admin, request: Request, *, on: bool) -> object:
+    talk, host = await admin.opened(request), await admin.host(request)
+    await host.engine.switch(talk.id, on=on)
+    host.off = await host.engine.switched_off()
+    return {"id": talk.id, "off": talk.id in host.off}
 
 
 async def pins(admin: Admin, request: Request) -> object:

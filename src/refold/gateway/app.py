@@ -26,10 +26,11 @@ from refold.engine.events import Event
 from refold.gateway import errors, previous_response, upstreams
 from refold.gateway.auth import send_answer
 from refold.gateway.conversations import OwnerConversations
-from refold.gateway.errors import Shape, check_path, shape_of
+from refold.gateway.errors import Shape, check_http, check_path, shape_of
 from refold.gateway.events import Events
 from refold.gateway.exchange import Backlog, Exchange, Relay, Ticket
 from refold.gateway.log import facts
+from refold.gateway.marker import SIGN, without_markers
 from refold.gateway.previous_response import previous_in
 from refold.gateway.provider_state import (
     ProviderState,
@@ -53,6 +54,7 @@ from refold.gateway.request_edits import additions_of, check_fits, read_by_addit
 from refold.gateway.summarisers import Authors
 from refold.gateway.upstreams import Credentials, Forwarder, Targets
 from refold.gateway.window_reports import WindowReports
+from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
 from refold.ports.models import Embedder
 from refold.ports.store import Store
@@ -116,6 +118,7 @@ class Gateway:
                 on_event=lambda event: self._on_event(owner, event),
             )
             made = OwnerConversations(engine, self._with_stored_changes(saved))
+            made.off = await engine.switched_off()
             self._hosts.setdefault(owner, made)
             self._changes.setdefault(owner, StoredChanges(saved, time.monotonic()))
         await self._look_for_changes(owner)
@@ -139,6 +142,7 @@ class Gateway:
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(MAX_LOOK_S):
                 saved = await self.store.setting(owner, RUNTIME)
+                self._hosts[owner].off = await self._hosts[owner].engine.switched_off()
             if saved != known.saved and self._changes[owner].saved == known.saved:
                 self._changes[owner] = StoredChanges(saved, now)
                 self._hosts[owner].use(self._with_stored_changes(saved))
@@ -183,6 +187,7 @@ class Gateway:
 
         try:
             check_path(scope["path"])
+            check_http(scope["headers"])
             await self._serve(scope, receive, send_and_keep_status, shape, call_id, tickets)
         except ClientDisconnect:
             pass
@@ -229,6 +234,9 @@ class Gateway:
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
         """The prepared call: the body to send and the upstreams to try."""
         headers, state = header_texts(scope), scope.get("state") or {}
+        if path in DIALECT_OF and SIGN in body:
+            key = DIALECTS[DIALECT_OF[path]].messages_key
+            body = await run_text_work(len(body), without_markers, body, key)
         owner = state.get("owner", "")
         incoming, seen, wishes, model = None, None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
@@ -343,6 +351,9 @@ class Gateway:
             if known is None:
                 return
             incoming, seen = known, None
+        if await host.is_off(incoming):
+            ticket.action = "off"
+            return
         added = await run_text_work(read_by_additions(incoming, settings), additions_of, incoming, settings)
         override = incoming.wishes.window or host.resolved.settings.compaction.window or target.window
         reported = None
@@ -354,6 +365,7 @@ class Gateway:
             window=target.window,
             reported=reported,
             url=target.url,
+            alternates=target.alternates,
             wishes=incoming.wishes,
             max_output=incoming.max_output,
             thinking_budget=thinking_budget({**incoming.fields, **added.fields}),

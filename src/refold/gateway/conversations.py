@@ -49,6 +49,7 @@ from refold.gateway.recognition import (
 from refold.gateway.request import Incoming, Wishes
 from refold.gateway.response_tap import CallResult
 from refold.model.budget import Budget
+from refold.model.dialect import DIALECTS, alternating
 from refold.model.errors import (
     Conflict,
     Damaged,
@@ -63,9 +64,10 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from refold.ports.models import Summariser
-from refold.ports.records import Head, HistoryPlace, Session
+from refold.ports.records import Head, HistoryPlace, Session, read_reply
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
+from refold.wire.message import decode_message
 from refold.wire.request import fixed_of
 
 TRIES = 5
@@ -167,6 +169,8 @@ class LiveBranch:
         of branches in use.
         """
         self.line: Line | None = None
+        self.has_news = False
+        """True from a compaction until a reply has told of it, see `refold.gateway.marker`."""
         self.lock = asyncio.Lock()
         self._instruction_fields: dict[str, Raw] = {}
         self._fixed: Fixed | None = None
@@ -180,13 +184,17 @@ class LiveBranch:
     def weight(self) -> int:
         return len(self.line.history.array) if self.line else 0
 
-    def instructions(self, incoming: Incoming, line: Line) -> Fixed:
-        """The system prompt and the tools of a request. Returns the same object again if they did not change."""
+    def instructions(self, incoming: Incoming, line: Line, *, alternates: bool = False) -> Fixed:
+        """The system prompt and the tools of a request, in the dialect of a server that `alternates` or not. Returns
+        the same object again if they did not change.
+        """
         fields, dialect = incoming.fields, incoming.dialect
+        dialect = alternating(dialect) if alternates else dialect
         instruction_fields = {key: Raw(bytes(fields[key])) for key in _INSTRUCTIONS if key in fields}
         leading = line.history.array[: line.leading] if line.offset else b"["
         instruction_fields[dialect.messages_key] = Raw(leading + b"]")
-        if self._fixed is None or instruction_fields != self._instruction_fields:
+        is_known = self._fixed is not None and self._fixed.dialect is dialect
+        if self._fixed is None or not is_known or instruction_fields != self._instruction_fields:
             # Decoded from copies: the value lives long and would otherwise keep the whole request in memory.
             self._fixed, self._instruction_fields = fixed_of(instruction_fields, dialect), instruction_fields
         return self._fixed
@@ -263,14 +271,15 @@ class LiveBranch:
             raise NeedsBranch
         return made
 
-    def in_words(self, made: Made, twins: Mapping[int, Message]) -> Made:
+    def in_words(self, made: Made, twins: Mapping[int, Message], *, alternates: bool = False) -> Made:
         """Rewrite a window for another upstream, with that upstream's twins of provider compactions, see
-        `actions.RequestTerms`.
+        `actions.RequestTerms`, and with the two sides in turn if it `alternates`.
         """
         if made.window is None:
             return made
-        sent = made.sent.in_words(twins)
-        window = assemble(made.window.fixed, sent.shown.messages(), sent.lead)
+        sent, base = made.sent.in_words(twins), DIALECTS[made.window.fixed.dialect.name]
+        fixed = structs.replace(made.window.fixed, dialect=alternating(base) if alternates else base)
+        window = assemble(fixed, sent.shown.messages(), sent.lead)
         return structs.replace(made, window=window, sent=sent, note=sent_once(self.conversation.state, sent))
 
     async def shrink(self, status: int | None, body: bytes, *, held: int | None = 0) -> Made:
@@ -336,9 +345,24 @@ class LiveBranch:
                 return ActionOutcome(state=state)  # this usage belongs to an earlier window
             return actions.take_answer(state, outcome.usage and outcome.usage.without(held))
 
+        is_estimated = outcome.usage is None and outcome.is_answered
+        usage = self._estimated(made, outcome) if is_estimated else outcome.usage or Usage()
         await self.conversation.record_call(
-            act, outcome.usage or Usage(), made.note, call_id=call_id, reply=outcome.reply, is_blind=True
+            act,
+            usage,
+            made.note,
+            call_id=call_id,
+            reply=outcome.reply,
+            is_estimated=is_estimated,
+            is_blind=True,
         )
+
+    def _estimated(self, made: Made, outcome: CallResult) -> Usage:
+        """The usage of a call whose provider reported none, by our count."""
+        state, dialect = self.conversation.state, DIALECTS[self.conversation.format]  # type: ignore[index]
+        items = read_reply(outcome.reply) or ()
+        said = sum(state.counter.message(decode_message(item, dialect)) for item in items)
+        return Usage(input=round(self.count_sent(made) * state.ratio), output=said)
 
 
 class TakenRequest(Struct, frozen=True):
@@ -362,6 +386,8 @@ class OwnerConversations:
     def __init__(self, engine: Engine, resolved: Resolved) -> None:
         self.engine, self.table = engine, LiveBranches()
         self.compactions = Compactions(engine.store, engine.owner)
+        self.off = frozenset[str]()
+        """The names of the conversations that are switched off."""
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         """Locks by the hash of the first message: two equal first requests at the same time create one
         branch, and other requests do not wait.
@@ -381,6 +407,7 @@ class OwnerConversations:
         window: int | None,
         reported: int | None = None,
         url: str = "",
+        alternates: bool = False,
         wishes: Wishes = NO_WISHES,
         max_output: int | None = None,
         thinking_budget: int = 0,
@@ -404,6 +431,7 @@ class OwnerConversations:
             window=size,
             reported_window=reported,
             url=url,
+            alternates=alternates,
             held=held,
             max_output=max_output or ours.max_output,
             thinking_budget=thinking_budget,
@@ -513,6 +541,24 @@ class OwnerConversations:
                     raise DamagedBranch(found, error) from error
         raise Conflict("other requests keep writing to this conversation", hint="send the request again")
 
+    async def is_off(self, incoming: Incoming) -> bool:
+        """True if the conversation of a request is switched off. Switches it first, if the request wishes that."""
+        wish = incoming.wishes.conversation
+        if not (wish or self.off):
+            return False
+        name = incoming.name or await self._known_name(incoming)
+        if wish and name:
+            await self.engine.switch(name, on=wish == "on")
+            self.off = await self.engine.switched_off()
+        return wish == "off" or name in self.off
+
+    async def _known_name(self, incoming: Incoming) -> str:
+        """The stored conversation that a request without a name continues; empty if it is not known."""
+        line = (await self._read(incoming, incoming.array or b"[]")).line
+        found = await find(line.hashes, self._find_places, incoming.dialect.name)
+        own = (one for one in found if one is not None and not is_own_way(line, one.known))
+        return next((one.place.conversation for one in own), "")
+
     async def history_hash(self, incoming: Incoming) -> tuple[bytes, ...]:
         """The hash of a request's whole history, or an empty tuple for an empty history."""
         array = incoming.array or b"[]"
@@ -538,7 +584,8 @@ class OwnerConversations:
             # If not all messages that are new to this branch were read, read the whole list again.
             whole = self.read(incoming, array) if is_unread else seen
             new = whole.since(known, incoming.dialect)
-            return live.instructions(incoming, line), new, line.with_compactions(incoming.dialect)
+            fixed = live.instructions(incoming, line, alternates=settings.alternates)
+            return fixed, new, line.with_compactions(incoming.dialect)
 
         instructions = len(incoming.body) - len(array) + line.leading
         size_read = len(array) if is_unread else line.bytes_after(known)
@@ -559,6 +606,9 @@ class OwnerConversations:
         if live.is_earlier:
             made = await live.take_earlier(size, request, text_size, is_answered=is_answered)
             return TakenRequest(self, live, line, made, compactions)
+        opened = (
+            await live.conversation.open_again() if actions.may_open_again(live.conversation.state) else None
+        )
         # A damaged branch holds the same history up to here, and cannot go on.
         claims = line.claimed_after(max([known, *(one.found.known for one in damaged)]))
         try:
@@ -570,6 +620,8 @@ class OwnerConversations:
                 self.table.drop(live)  # the conversation was deleted: the next request creates it again
             return TakenRequest(self, live, line, error.made, compactions, is_stored=False, is_first=not size)
         self.table.note(live, line)
+        if opened is not None:
+            made = structs.replace(made, receipts=(opened, *made.receipts))
         return TakenRequest(self, live, line, made, compactions, is_first=not size)
 
     async def twins(

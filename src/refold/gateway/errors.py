@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -34,6 +35,7 @@ STATUSES: dict[type[Exception], int] = {
     errors.BodyTooLarge: 413,
     errors.BodyEncoded: 415,
     errors.BodyTooSlow: 408,
+    errors.WebSocketRefused: 426,
     errors.AccessError: 403,
     errors.KeyRefused: 401,
     errors.WindowError: 400,
@@ -112,6 +114,16 @@ def check_path(path: str) -> None:
         )
 
 
+def check_http(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """
+    Raises:
+        WebSocketRefused: the client wants to go on with a WebSocket. Codex tries one first, and goes on by HTTP
+            only after this error; it would try a provider's 404 again and again.
+    """
+    if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers):
+        raise errors.WebSocketRefused
+
+
 def status_of(error: Exception) -> int:
     return next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 500)
 
@@ -132,6 +144,8 @@ def answer(error: Exception, shape: Shape, *, request_id: str = "") -> ErrorResp
     headers = [("content-type", "application/json"), ("cache-control", "no-store")]
     if request_id:
         headers.append((_REQUEST_ID.get(shape, "x-request-id"), request_id))
+    if status == 426:
+        headers.append(("upgrade", "HTTP/1.1"))
     if status == 401:
         headers.append(("www-authenticate", "Bearer"))
     body = msgspec.json.encode(_body(public, status, shape, request_id))

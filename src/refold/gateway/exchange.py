@@ -36,6 +36,7 @@ from refold.engine.state import Sent
 from refold.gateway import errors
 from refold.gateway.conversations import Made, OwnerConversations, TakenRequest
 from refold.gateway.errors import Shape
+from refold.gateway.marker import MarkedStream, is_structured, mark_reply, marker_text
 from refold.gateway.provider_state import (
     Source,
     StateHandout,
@@ -88,6 +89,8 @@ percent-encoded.
 """
 _IS_PLAIN = re.compile(f"[0-9A-Za-z{re.escape(_PLAIN)}]*").fullmatch
 
+_CHANGES = ("summarise", "undo", "reduce")
+"""The values of the header `x-refold-changed`, the most important first."""
 MAX_LOGGED = 80
 """Characters of a model's name in the log: a client may send any text as its name."""
 KEEP_S = 2.0
@@ -197,6 +200,8 @@ class Ticket:
         is_copy = made.is_as_sent and not changed
         size = 0 if is_copy else len(incoming.body) + len(hosted.line.history.array)
         self.body = await run_text_work(size, write)
+        if any(receipt.decision == "summarise" for receipt in made.receipts):
+            hosted.live.has_news = True
         self.action = "folded" if made.sent.summaries else "passed" if made.is_plain else "reduced"
         if not hosted.is_stored:
             self.action = "not-kept"
@@ -236,11 +241,12 @@ class Ticket:
 
     async def _in_words(self, incoming: Incoming, hosted: TakenRequest, made: Made, target: Target) -> bytes:
         twins = await hosted.host.twins(hosted.live, hosted.compactions, target.name)
-        if not twins and not made.sent.made:
+        is_in_turn = target.alternates == self.targets[0].alternates or not made.sent.lead.messages
+        if not twins and not made.sent.made and is_in_turn:
             return self.body
 
         def write() -> tuple[bytes, Made]:
-            rewritten = hosted.live.in_words(made, twins)
+            rewritten = hosted.live.in_words(made, twins, alternates=target.alternates)
             return with_fields(
                 body_of(incoming, hosted, rewritten), {**self._added, **self._thinking_off}
             ), rewritten
@@ -311,6 +317,21 @@ class Ticket:
         )
         self._backlog.add(structs.replace(exchange, mark=b"".join(mark)))
 
+    @property
+    def marker(self) -> str:
+        """The line to add to the reply, which tells of a compaction; empty for none."""
+        hosted, made, incoming = self.hosted, self.made, self.incoming
+        if hosted is None or made is None or incoming is None or not hosted.live.has_news:
+            return ""
+        if not hosted.host.resolved.settings.notify.marker or is_structured(incoming.fields):
+            return ""
+        return marker_text(made.sent.tokens, made.sent.whole)
+
+    def has_marked(self) -> None:
+        """Note that the reply tells of the compaction."""
+        if self.hosted is not None:
+            self.hosted.live.has_news = False
+
     def facts(self) -> dict[str, object]:
         """The facts of this call for the log: names and numbers, and no content."""
         found: dict[str, object] = {"action": self.action}
@@ -331,7 +352,7 @@ class Ticket:
             headers["x-refold-conversation"] = talk.id
             headers["x-refold-branch"] = talk.branch
             if done := {receipt.decision for receipt in self.made.receipts}:
-                headers["x-refold-changed"] = "summarise" if "summarise" in done else "reduce"
+                headers["x-refold-changed"] = next(one for one in _CHANGES if one in done)
             if summary := talk.author_of(self.made.sent).text:
                 headers["x-refold-summary"] = summary
             headers["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
@@ -384,6 +405,10 @@ class UpstreamAnswer(Struct):
     source: Source | None = None
     """The kind of answer in which ids are searched before the client gets them; None for no search."""
     is_stream: bool = False
+    is_rewritten: bool = False
+    """True if the body has another length than the upstream stated."""
+    marks: MarkedStream | None = None
+    """Writes the marker into the stream."""
 
     async def read(self) -> int:
         """Read the next chunk and return its size."""
@@ -399,11 +424,13 @@ class UpstreamAnswer(Struct):
         """The bytes that the client may have now: of a stream that is read, complete events that it asked for."""
         if not (self.watcher.is_stream or (self.source and self.is_stream)):
             return chunk
-        return self.events.let_through(chunk)
+        passed = self.events.let_through(chunk)
+        return self.marks.feed(passed) if self.marks else passed
 
     def rest(self) -> bytes:
         """The remaining bytes, after the answer has ended."""
-        return self.events.rest()
+        rest = self.events.rest()
+        return self.marks.feed(rest) + self.marks.rest() if self.marks else rest
 
     def close(self) -> None:
         """Close the connection if the answer has not ended, so that the provider stops."""
@@ -593,7 +620,9 @@ class Relay:
         response, watcher = coming.response, coming.watcher
         if coming.is_ended:
             await ticket.keep(watcher, response.status)  # store before the client has the answer
-        upstream_headers = response_headers(response.raw_headers, has_length=not watcher.is_stream)
+        self._mark(ticket, coming)
+        has_length = not (watcher.is_stream or coming.is_rewritten)
+        upstream_headers = response_headers(response.raw_headers, has_length=has_length)
         headers = [*upstream_headers, *ticket.refold_headers(coming.target.name)]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         problem: UpstreamUnavailable | None = None
@@ -613,10 +642,27 @@ class Relay:
             problem = _unavailable(coming.target, error)
         finally:
             await ticket.keep(watcher, response.status)
+            if coming.marks is not None and coming.marks.is_written:
+                ticket.has_marked()
         if watcher.is_open:
             await self._send_error_event(ticket, coming, problem or _too_short(coming.target), send)
         elif problem is None:
             await send({"type": "http.response.body", "body": coming.rest()})
+
+    def _mark(self, ticket: Ticket, coming: UpstreamAnswer) -> None:
+        """Add the marker to a reply that is here already, or let it be written into a stream."""
+        dialect, text = ticket.dialect, ticket.marker
+        is_read = coming.response.status < 300 and "content-encoding" not in coming.response.headers
+        if dialect is None or not text or not is_read:
+            return
+        if coming.watcher.is_stream:
+            coming.marks = MarkedStream(dialect, text)
+        elif coming.is_ended:
+            body = b"".join(coming.held)
+            marked = mark_reply(body, dialect, text)
+            if marked is not body:
+                coming.held, coming.is_rewritten = [marked], True
+                ticket.has_marked()
 
     async def _chunks(self, coming: UpstreamAnswer, *, holds_last: bool) -> AsyncGenerator[bytes, None]:
         """The chunks for the client, as they arrive. With `holds_last`, an answer that is not an event stream
@@ -640,7 +686,8 @@ class Relay:
         so that the client sees that the reply is incomplete.
         """
         if coming.events.is_between:
-            await _send_chunk(send, errors.event(problem, ticket.shape, request_id=ticket.call_id))
+            held = coming.marks.rest() if coming.marks else b""
+            await _send_chunk(send, held + errors.event(problem, ticket.shape, request_id=ticket.call_id))
 
 
 def _counted_fields(body: bytes) -> bytes:

@@ -22,23 +22,17 @@ from refold.gateway.exchange import Backlog
 from refold.gateway.provider_state import ProviderState, StateId, StateRow, is_id
 from refold.gateway.request import Incoming
 from refold.model.errors import WireError
-from refold.ports.records import StoredMessage, read_stored
+from refold.ports.records import StoredMessage, read_reply, read_stored
 from refold.text_work import run_text_work
 from refold.wire.json_codec import NULL, read_list, word
 
 PREVIOUS = "previous_response_id"
 
 
-class _Reply(Struct):
-    messages: list[Raw] = []
-    is_whole: bool = False
-
-
 class _First(Struct):
     role: str = ""
 
 
-_DECODE_REPLY = msgspec.json.Decoder(_Reply).decode
 _DECODE_FIRST = msgspec.json.Decoder(_First).decode
 
 
@@ -91,7 +85,7 @@ async def _after_waiting(
     answered = StateRow(conversation=asked.name, root=asked.root, held=asked.held)
 
     def join() -> Incoming | None:
-        messages = _whole_reply(reply)
+        messages = read_reply(reply)
         items = [*map(bytes, read_list(asked.array or b"[]"))]
         return None if messages is None else _joined(incoming, answered, items, messages)
 
@@ -138,12 +132,4 @@ def _is_unusable(one: StoredMessage, incoming: Incoming) -> bool:
 
 async def _reply(engine: Engine, call: str) -> list[Raw] | None:
     kept = await engine.store.reply_to(engine.owner, call)
-    return await run_text_work(len(kept), _whole_reply, kept)
-
-
-def _whole_reply(kept: bytes) -> list[Raw] | None:
-    try:
-        found = _DECODE_REPLY(kept)
-    except DecodeError:
-        return None
-    return found.messages if found.is_whole else None
+    return await run_text_work(len(kept), read_reply, kept)

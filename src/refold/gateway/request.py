@@ -19,7 +19,7 @@ from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
 from itertools import accumulate
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import DecodeError, Meta, Raw, Struct
 from msgspec.json import Decoder
@@ -67,6 +67,8 @@ MAX_NAME = 200
 MOST_OUTPUT = 10**9
 """Largest accepted output limit, in tokens: a thousand times the output of any model."""
 OWN = "x-refold"
+_SWITCHES: dict[str, Literal["off", "on"]] = {"conversation-off": "off", "conversation-on": "on"}
+"""Values of the header `X-Refold` that are stored for the conversation."""
 
 _UNIQUE = re.compile(
     r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}", re.IGNORECASE | re.ASCII
@@ -101,6 +103,9 @@ class Wishes(Struct, frozen=True):
     """The options that a client sets for one request by headers."""
 
     is_off: bool = False
+    """True if this request is passed on unchanged."""
+    conversation: Literal["", "off", "on"] = ""
+    """Switches the conversation off or on, from this request on."""
     preset: str = ""
     window: int | None = None
     upstream: str = ""
@@ -190,8 +195,11 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
         ConfigError: a header has an invalid value.
     """
     switch, window = headers.get(OWN, "").strip().lower(), headers.get("x-refold-window", "").strip()
-    if switch not in ("", "on", "off"):
-        raise ConfigError("X-Refold is neither on nor off", hint="X-Refold: off sends this request unchanged")
+    if switch not in ("", "on", "off", *_SWITCHES):
+        raise ConfigError(
+            "X-Refold is neither on nor off",
+            hint="X-Refold: off sends this request unchanged, conversation-off this and all later ones, until conversation-on",
+        )
     if window and not (_NUMBER.fullmatch(window) and MIN_WINDOW <= int(window) <= MAX_TOKENS):
         raise ConfigError(
             "X-Refold-Window is not the size of a window",
@@ -199,6 +207,7 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
         )
     return Wishes(
         switch == "off",
+        _SWITCHES.get(switch, ""),
         headers.get("x-refold-preset", "").strip(),
         int(window) if window else None,
         headers.get("x-refold-upstream", "").strip(),

@@ -51,6 +51,8 @@ class Target(Struct, frozen=True):
     models: tuple[str, ...] = ()
     is_private: bool = False
     window: int | None = None
+    alternates: bool = False
+    """True if its chat templates want user and assistant in turn."""
     fallback: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     """Calls that are passed on with the gateway's key without a check of the owner: `METHOD /path`, `/path`
@@ -187,6 +189,7 @@ def target_of(name: str, given: UpstreamSettings, environ: Mapping[str, str]) ->
         models=whole.models,
         is_private=whole.private,
         window=whole.window,
+        alternates=whole.alternation,
         fallback=whole.fallback,
         allow=whole.allow,
     )

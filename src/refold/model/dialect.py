@@ -6,7 +6,9 @@ format enforces with a 400 response. If servers of one format differ, the strict
 
 from __future__ import annotations
 
-from msgspec import Struct
+from functools import cache
+
+from msgspec import Struct, structs
 
 from refold.model.message import DialectName, Role
 
@@ -39,6 +41,9 @@ class Dialect(Struct, frozen=True):
     """A system message after the first message must follow a user message (tool results are the user's) or a
     reply that ends with the result of a provider's own tool, and must be last or stand before an assistant
     message; two in a row are refused. One that only sets an option, without content, may stand anywhere."""
+    alternates: bool = False
+    """User and assistant must take turns, and the user begins: the chat templates of many open models refuse
+    everything else. No format has this rule by itself; see `alternating`."""
     media_in_results: bool = True
     """Tool results may hold images and files."""
     plain_call_ids: bool = False
@@ -83,5 +88,12 @@ ANTHROPIC = Dialect(
     max_body_bytes=32 * 1024 * 1024,
     max_breakpoints=4,
 )
+
+
+@cache
+def alternating(dialect: Dialect) -> Dialect:
+    """The dialect of a server that wants user and assistant in turn."""
+    return structs.replace(dialect, alternates=True)
+
 
 DIALECTS: dict[DialectName, Dialect] = {dialect.name: dialect for dialect in (CHAT, RESPONSES, ANTHROPIC)}

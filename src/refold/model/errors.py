@@ -10,7 +10,8 @@
     ├── WireError                 JSON that is not a valid conversation; `place` locates it
     │   ├── BodyTooLarge
     │   ├── BodyEncoded           a compressed request
-    │   └── BodyTooSlow           a request that took too long to arrive
+    │   ├── BodyTooSlow           a request that took too long to arrive
+    │   └── WebSocketRefused      a client that asks the gateway for a WebSocket
     ├── AccessError               a request from a place that the gateway does not accept
     │   └── KeyRefused            no key, or no valid one
     ├── WindowError               a window that must not be sent
@@ -164,6 +165,12 @@ class BodyTooSlow(WireError):
     """The body took too long to arrive."""
 
     default_hint = "send the request again, over a faster connection"
+
+
+class WebSocketRefused(WireError):
+    """The gateway speaks HTTP, and no WebSocket."""
+
+    default_hint = "send the request by POST; clients that try a WebSocket first do so by themselves"
 
 
 class AccessError(RefoldError):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, structs
+import msgspec
+from msgspec import Raw, Struct, structs
 
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, WireError
@@ -176,6 +177,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Tokens that this call did not send, because summaries and shortened messages stood for them; by the provider's count."""
     saved: float = 0.0
     """Dollars that the call would have cost more with all of them. Negative if the provider's cache had to be written anew."""
+    is_estimated: bool = False
+    """Whether the usage is an estimate, because the provider reported none."""
     reply: bytes = b""
     """The reply, as JSON, if the client keeps the history and may send another message in its place. Write-only:
     `CallRows.reply_to` reads it."""
@@ -191,6 +194,8 @@ class CallTotals(Struct, frozen=True):
     dollars: float = 0.0
     unsent: int = 0
     saved: float = 0.0
+    estimated: int = 0
+    """Calls whose usage is an estimate."""
 
     def with_call(self, call: Call) -> CallTotals:
         return CallTotals(
@@ -201,6 +206,7 @@ class CallTotals(Struct, frozen=True):
             self.dollars + call.dollars,
             self.unsent + call.unsent,
             self.saved + call.saved,
+            self.estimated + call.is_estimated,
         )
 
 
@@ -289,6 +295,8 @@ class Listed(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     """The usage of all calls together."""
     dollars: float = 0.0
+    estimated: int = 0
+    """Calls whose usage is an estimate, because the provider reported none."""
     tokens: int = 0
     limit: int = 0
     reason: str = ""
@@ -411,6 +419,23 @@ def read_body(body: bytes, wire_format: str) -> Message:
 
 def _damaged(what: str, stored: StoredMessage, head: Head) -> Damaged:
     return Damaged(f"message {stored.seq} {what}", conversation=head.conversation, seq=stored.seq)
+
+
+class _Reply(Struct):
+    messages: list[Raw] = []
+    is_whole: bool = False
+
+
+_REPLY = msgspec.json.Decoder(_Reply)
+
+
+def read_reply(stored: bytes) -> list[Raw] | None:
+    """The messages of a reply that was stored with its call, as JSON of its format; None if it is not complete."""
+    try:
+        found = _REPLY.decode(stored)
+    except msgspec.DecodeError:
+        return None
+    return found.messages if found.is_whole else None
 
 
 # The compactions that a fork copies from its base

@@ -64,7 +64,9 @@ class Conversations(Protocol):
         ...
 
     async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
-        """The head of a branch; without a branch id, of the one that was created or forked last."""
+        """The head of a branch; without a branch id, of the one that was used last: that has the newest message, or was
+        forked after it. Of several at the same time it is the one that was begun last.
+        """
         ...
 
     async def outline(self, owner: str, conversation: str) -> Outline:

@@ -247,10 +247,20 @@ class OwnerTables:
         self.sessions[session.id] = _fresh(head, session)
         return head
 
+    def latest_head(self, conversation: str) -> Head | None:
+        """The branch that was used last: that has the newest message, or was forked after it."""
+        heads = [head for head in self.heads.values() if head.conversation == conversation]
+        return max(reversed(heads), key=self._used_at, default=None)
+
+    def _used_at(self, head: Head) -> float:
+        newest = self.messages[head.branch][-1:]
+        return newest[0].at if newest else self.sessions[head.session].at
+
     def list_up(self, begun: ConversationRow) -> Listed:
         """A conversation with its totals, for a list."""
         heads = {head.branch: head for head in self.heads.values() if head.conversation == begun.id}
-        last = list(heads.values())[-1]
+        last = self.latest_head(begun.id)
+        assert last is not None
         calls = [call for call in self.calls.values() if call.branch in heads]
         summarised = [
             row
@@ -269,6 +279,7 @@ class OwnerTables:
             branches=len(heads),
             usage=reduce(add, (call.usage for call in calls), Usage()),
             dollars=sum(call.dollars for call in calls),
+            estimated=sum(call.is_estimated for call in calls),
             at=begun.at,
             updated_at=begun.updated_at,
         )
@@ -531,8 +542,7 @@ class MemoryStore:
         if branch:
             found = self._tables(owner).heads.get(branch)
             return found if found is not None and found.conversation == conversation else None
-        heads = [head for head in self._tables(owner).heads.values() if head.conversation == conversation]
-        return next((head for head in reversed(heads) if branch in {"", head.branch}), None)
+        return self._tables(owner).latest_head(conversation)
 
     async def outline(self, owner: str, conversation: str) -> Outline:
         tables = self._tables(owner)

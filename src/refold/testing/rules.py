@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.core.identity import chain_of
-from refold.core.verify import count_breakpoints, count_fixed_breakpoints, verify
+from refold.core.verify import count_breakpoints, count_fixed_breakpoints, is_refused, verify
 from refold.model.errors import ConfigError, WireError
 from refold.model.message import DialectName, Message, Reasoning
 from refold.model.tokens import Usage
@@ -195,6 +195,8 @@ class ProviderLimits(Struct, frozen=True):
     """The provider whose wording refuses a too long prompt; empty for the protocol's own provider."""
     validates: bool = True
     """Refuse a conversation that is not well-formed."""
+    is_strict: bool = False
+    """Refuse also what only some servers of a format refuse: empty messages, and arguments that are no JSON."""
     binds_thinking: bool = False
     """Reasoning is valid only after the messages that it was first given after."""
     alternates: bool = False
@@ -259,6 +261,7 @@ def malformed(asked: ReadRequest, limits: ProviderLimits) -> Refuse | None:
         continues=request.continues and not asked.held,
         fixed_breakpoints=count_fixed_breakpoints(request.fixed),
     )
+    broken = tuple(one for one in broken if limits.is_strict or is_refused(one, request.dialect))
     if broken:
         return Refuse(400, _refusal_text(broken[0], asked))
     return next(_altered_reasoning(asked, limits), None)

@@ -217,6 +217,7 @@ class ScriptedUpstream:
         wording: str = "",
         key: str = "",
         validates: bool = True,
+        strict: bool = False,
         binds_thinking: bool = False,
         alternates: bool = False,
         overflows_in_stream: bool = False,
@@ -241,7 +242,15 @@ class ScriptedUpstream:
         if wording:
             overflow(wording, window=0, prompt=1)  # raises now if there is no such wording
         limits = ProviderLimits(
-            window, max_output, key, wording, validates, binds_thinking, alternates, overflows_in_stream
+            window,
+            max_output,
+            key,
+            wording,
+            validates,
+            strict,
+            binds_thinking,
+            alternates,
+            overflows_in_stream,
         )
         counter = counter or FittedCounter()
         counter = counter if count_factor == 1 else ScaledCounter(counter, count_factor)

@@ -242,3 +242,21 @@ def test_a_stored_conversation_is_measured_in_the_window_that_it_was_used_with(r
 
     assert "8,192" in refold("context", "trial").out
     assert "16,000" in refold("context", "trial", "--window", "16000").out
+
+
+def test_commands_leave_a_conversation_in_the_window_that_it_was_used_with(refold, store):
+    with Engine(str(store), model="gpt-4.1", window=8_192) as engine:
+        talk = engine.conversation("trial")
+        for number in range(30):
+            talk.add(f"Question {number}: " + "lorem ipsum dolor " * 60)
+            talk.context()
+            talk.add({"role": "assistant", "content": "Answer. " * 40})
+
+    def window():
+        (one,) = json.loads(refold("conversations", "--json").out)["conversations"]
+        return one["window"], one["window_source"]
+
+    assert window() == (8_192, "override")
+    for command in (("undo",), ("compact",), ("new",), ("resume", "Question")):
+        assert refold(command[0], "trial", *command[1:]).code == 0, command
+        assert window() == (8_192, "override"), command

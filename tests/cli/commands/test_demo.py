@@ -134,3 +134,12 @@ def test_mistakes_are_told_in_a_line_with_a_hint(args, words):
     assert words in told.stderr
     assert "hint: " in told.stderr
     assert "Traceback" not in told.stderr
+
+
+def test_the_preset_of_the_settings_is_played_where_none_is_named():
+    told = demo("--json", REFOLD_COMPACTION_PRESET="picoclaw")
+    named = demo("--json", "--preset", "picoclaw")
+
+    assert told.returncode == named.returncode == 0, told.stderr
+    sent = [[call["sent"] for call in json.loads(one.stdout)["calls"]] for one in (told, named)]
+    assert sent[0] == sent[1]

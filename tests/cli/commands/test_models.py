@@ -11,13 +11,20 @@ SMALL = Model("acme", "tiny", 8192, 0, 0.0, 0.05, None, 0.1143)
 LARGE = Model("acme", "a-model-with-a-name-that-is-longer-than-most", 1_000_000, 64_000, 3.0, 15.0, 0.3, 3.75)
 
 
-def test_the_table_has_one_line_to_a_model_with_the_name_last():
+def test_the_table_has_one_line_to_a_model_with_the_name_last(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     assert table([LARGE, SMALL]).splitlines() == [
-        "              max  input  output  cache   cache",
-        "   window  output    $/M     $/M   read   write  provider/model",
-        "1,000,000  64,000   3.00   15.00   0.30    3.75  acme/a-model-with-a-name-that-is-longer-than-most",
-        "    8,192       -   0.00    0.05      -  0.1143  acme/tiny",
+        "   window  output  $ in  $ out  $ read  $ write  provider/model",
+        "1,000,000  64,000  3.00  15.00    0.30     3.75  acme/a-model-with-a-name-that-is-longer-than-most",
+        "    8,192       -  0.00   0.05       -   0.1143  acme/tiny",
     ]
+
+
+def test_the_table_fits_a_screen_of_80_columns(refold):
+    every = refold("models", "--all").out.splitlines()
+
+    assert max(map(len, every)) <= 80
+    assert every[0].split() == ["window", "$", "in", "$", "out", "provider/model"]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +39,7 @@ def test_the_model_that_is_meant_comes_first(refold):
     code, out, err = refold("models", "gpt-4o")
 
     assert code == 0
-    assert out.splitlines()[2].endswith("  openai/gpt-4o")
+    assert out.splitlines()[1].endswith("  openai/gpt-4o")
     assert len(find("gpt-4o")) == len(set(search_models("gpt-4o")))
     assert f"of {len(find('gpt-4o')):,} models that match 'gpt-4o'" in err
 
@@ -46,9 +53,9 @@ def test_few_rows_unless_all_are_wanted(refold):
     _, every, told = refold("models", "--all")
 
     assert code == 0
-    assert len(some.splitlines()) == MAX_ROWS + 2
+    assert len(some.splitlines()) == MAX_ROWS + 1
     assert err.splitlines()[1] == "hint: --all shows every one, a pattern fewer"
-    assert len(every.splitlines()) == len(search_models("")) + 2
+    assert len(every.splitlines()) == len(search_models("")) + 1
     assert told == f"{len(search_models('')):,} models\n"
 
 

@@ -39,6 +39,12 @@ def rows(*args: str) -> dict[str, dict]:
     return {row["candidate"]: row for row in json.loads(shown.stdout)["rows"]}
 
 
+def test_the_preset_of_the_settings_is_replayed_where_none_is_named(monkeypatch):
+    monkeypatch.setenv("REFOLD_COMPACTION_PRESET", "opal")
+
+    assert list(rows()) == ["opal"]
+
+
 @pytest.mark.feature("N6")
 def test_the_messages_get_what_output_and_reserve_leave():
     whole = rows("--preset", "refold", "--baselines", "--output", "0", "--reserve", "0")

@@ -34,3 +34,22 @@ def test_branches_are_told_apart_where_there_are_several(kept, store):
     assert table[2].endswith(branch[:8])
     assert len(kept("sessions", "shifts", "--branch", branch[:8]).out.splitlines()) == 2
     assert len(json.loads(kept("show", "shifts", "--branch", branch, "--json").out)["messages"]) == 10
+
+
+def test_commands_take_the_branch_used_last_and_every_session_has_its_own_length(kept, store):
+    async def work():
+        async with Engine(f"sqlite:///{store}") as engine:
+            main = (await engine.conversation("shifts")).branch
+            side = await engine.fork("shifts", 10)
+            assert (await engine.conversation("shifts")).branch == side
+            talk = await engine.conversation("shifts", branch=main)
+            await talk.add({"role": "user", "content": "And the night shift?"})
+            return main, side
+
+    main, side = asyncio.run(work())
+
+    rows = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
+    assert {row["branch"]: row["messages"] for row in rows} == {main: 135, side: 0}
+    assert len(json.loads(kept("show", "shifts", "--json").out)["messages"]) == 135
+    listed = json.loads(kept("conversations", "shifts", "--json").out)["conversations"]
+    assert [one["branch"] for one in listed] == [main]

@@ -29,6 +29,7 @@ UNORDERED = {
     "find_conversations": "words in titles are looked for one by one, in the order of the list",
     "find_summary": "the few that ever had one number are sorted",
     "search_messages": "the best of those that match are sorted",
+    "get_latest_head": "the branches of one conversation are sorted by their last use",
     "find_chains": "the few that hold one of the hashes are sorted",
     "list_unindexed": "the few that are taken up at a time are added up",
 }

@@ -93,7 +93,6 @@ def _context_of_conversation(
     from refold.cli import store_access
     from refold.cli.options import SummariserOptions
     from refold.cli.settings import policy_here
-    from refold.engine.journal import read_fill_level
 
     policy = policy_here(preset)
 
@@ -103,13 +102,8 @@ def _context_of_conversation(
         except NotFound as error:
             shown = output.plain(name)
             raise NotFound(f"there is no file and no conversation {shown!r}", hint=error.hint) from None
-        noted = read_fill_level(head.notes)
-        is_same = noted.window_source == "override" and sizes.model in ("", head.model)
-        # Without another size, the window that the last program was given, for example the gateway.
-        used = structs.replace(sizes, window=sizes.window or (noted.window if is_same else None))
-        opened = store_access.opened(engine, head, used, SummariserOptions(), policy=policy)
+        opened = store_access.opened(engine, head, sizes, SummariserOptions(), policy=policy)
         async with opened as conversation:
-            await conversation.load()
             report = of_conversation(name, conversation, sizes)
         return _deliver(report, as_json=as_json)
 

@@ -60,6 +60,8 @@ def conversations(
 def _note_list(found: Sequence[Listed], limit: int) -> None:
     if any(one.reason for one in found):
         output.note("! has to be compacted: the next call does it, or `refold compact CONV`")
+    if any(one.estimated for one in found):
+        output.note("~ estimated in part: the provider did not report the usage of every call")
     if assumed := sum(one.window_source in ("pattern", "default") for one in found):
         output.note(
             f"the window of {plural(assumed, 'conversation')} is assumed\nhint: set it with `compaction.window`, or --window"
@@ -94,7 +96,7 @@ def _cells(one: Listed) -> tuple[str, ...]:
         plain(one.summary) or "-",
         f"{one.usage.prompt:,}",
         f"{one.usage.output:,}",
-        f"{one.dollars:.2f}",
+        f"{'~' if one.estimated else ''}{one.dollars:.2f}",
         when(one.updated_at),
         plain(one.title),
     )

@@ -37,7 +37,13 @@ def demo(
         int, typer.Option("--window", metavar="N", min=1_000, max=1_000_000, help="The model's window.")
     ] = 8_000,
     preset: Annotated[
-        str, typer.Option("--preset", metavar="NAME", help="Another policy.", show_default=False)
+        str,
+        typer.Option(
+            "--preset",
+            metavar="NAME",
+            help="The policy to apply. Default: the setting compaction.preset, else refold.",
+            show_default=False,
+        ),
     ] = "",
     as_json: Json = False,
 ) -> int:
@@ -52,8 +58,10 @@ def demo(
     check_server_extra("the demo")
     import asyncio
 
+    from refold.cli.settings import preset_here
     from refold.demo.player import DemoOptions, play
 
+    preset = preset or preset_here()
     pause_s = 1 / speed if speed and sys.stdout.isatty() else 0.0
     painter = Painter(window)
     if not as_json:

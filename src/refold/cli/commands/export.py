@@ -52,7 +52,8 @@ def export(
     """Write a conversation as a transcript to stdout.
 
     In its own format every message has the bytes it came with. In another one it is written anew from its text and
-    its tool calls; thinking and parts that only one provider knows are left out. The answer is JSON with or without --json.
+    its tool calls; thinking and parts that only one provider knows are left out. The newest reply is written too, although it joins
+    the conversation only with the next request. The answer is JSON with or without --json.
     """
     from refold.cli import store_access
     from refold.cli.transcript import find_dialect
@@ -89,8 +90,9 @@ async def _write_parts(parts: AsyncIterator[bytes]) -> None:
 
 
 async def _messages(engine: Engine, head: Head) -> AsyncIterator[tuple[Message, bytes]]:
-    """The messages of a branch, each with its bytes."""
+    """The messages of a branch, each with its bytes, and the newest reply, which is not one of them yet."""
     from refold.cli.store_access import pages_of
+    from refold.engine.recall import newest_reply
     from refold.ports.records import read_stored
 
     async for page in pages_of(engine, head, 0, head.next_seq):
@@ -102,6 +104,10 @@ async def _messages(engine: Engine, head: Head) -> AsyncIterator[tuple[Message, 
                     hint="`refold show` lists what is known of its messages",
                 )
             yield message, one.body
+    for reply in await newest_reply(engine.store, head):
+        message = read_stored(reply, head)
+        assert message is not None
+        yield message, reply.body
 
 
 async def _foreign(engine: Engine, head: Head, wanted: Dialect) -> AsyncIterator[bytes]:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 50
 """Rows that one can still read; a program asks for JSON and gets all."""
-HEAD = (
-    ("", "max", "input", "output", "cache", "cache", ""),
-    ("window", "output", "$/M", "$/M", "read", "write", "provider/model"),
-)
+HEAD = ("window", "output", "$ in", "$ out", "$ read", "$ write", "provider/model")
+_OPTIONAL = ("$ write", "$ read", "output")
+"""Columns that a narrow screen has no room for, the first to go first; `--json` has them all."""
+_NUMBERS = frozenset(HEAD[:-1])
 PRICES = ("input_price", "output_price", "cache_read_price", "cache_write_price")
 
 
@@ -35,7 +35,8 @@ def models(
 ) -> int:
     """List known models with their windows and prices.
 
-    Prices are in dollars for a million tokens: input, output, and what is read from or written to the provider's cache.
+    Prices are in dollars for a million tokens: input, output, and what is read from or written to the provider's cache. A narrow
+    screen shows the most important columns only; `--json` has them all.
     """
     found = find(pattern)
     if as_json:
@@ -60,10 +61,8 @@ def find(pattern: str) -> list[Model]:
 
 
 def table(models: Sequence[Model]) -> str:
-    """One line to a model. Its name is the last column: some are longer than a screen is wide."""
-    lines = [*HEAD, *map(cells, models)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "".join(f"{_line(row, widths)}\n" for row in lines)
+    """One line to a model. Its name is the last column: the longest are as long as a screen is wide, and are cut there."""
+    return output.align(HEAD, list(map(cells, models)), _NUMBERS, optional=_OPTIONAL, cuts_last=True)
 
 
 def cells(model: Model) -> tuple[str, ...]:
@@ -97,8 +96,3 @@ def as_document(model: Model) -> dict[str, object]:
     """A model for programs; its keys are documented and stay."""
     keys = ("provider", "id", "window", "max_output", *PRICES)
     return {key: getattr(model, key) for key in keys}
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    *numbers, name = row
-    return "  ".join([*map(str.rjust, numbers, widths), name]).rstrip()

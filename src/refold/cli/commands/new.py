@@ -32,11 +32,15 @@ def new(
     searched and recalled, and `refold resume` goes on with it.
     """
     from refold.cli import store_access
+    from refold.cli.settings import policy_here
     from refold.core.shown import handle_of
+
+    policy = policy_here()
 
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
-        async with store_access.opened(engine, head, SizeOptions(), summariser) as conversation:
+        opened = store_access.opened(engine, head, SizeOptions(), summariser, policy=policy)
+        async with opened as conversation:
             begun = await conversation.start_session()
             await conversation.ready()  # a command has no background
         if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
+from refold.cli.options import BranchId, Conv, Json, SizeOptions, StoreOptions, SummariserOptions, expanded
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
@@ -55,10 +55,10 @@ def _pin(conv: str, handle: str, branch: str, place: StoreOptions, *, is_pin: bo
 
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
-        conversation = await engine.conversation(conv, branch=head.branch)
-        if handle:
-            await (conversation.pin(handle) if is_pin else conversation.unpin(handle))
-        pins = await conversation.pins()
+        async with store_access.opened(engine, head, SizeOptions(), SummariserOptions()) as conversation:
+            if handle:
+                await (conversation.pin(handle) if is_pin else conversation.unpin(handle))
+            pins = await conversation.pins()
         if as_json:
             output.write_json({"conversation": conv, "branch": head.branch, "pins": pins})
         else:

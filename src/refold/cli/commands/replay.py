@@ -48,7 +48,11 @@ class ReplayOptions(OptionGroup, frozen=True):
 
     presets: Annotated[
         list[str] | None,
-        typer.Option("--preset", metavar="NAME", help="May be given several times. Default: all presets."),
+        typer.Option(
+            "--preset",
+            metavar="NAME",
+            help="May be given several times. Default: the setting compaction.preset, else all presets.",
+        ),
     ] = None
     windows: Annotated[
         list[int] | None,
@@ -193,6 +197,7 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
     import logging
     from time import perf_counter
 
+    from refold.cli.settings import preset_here
     from refold.core.presets import PRESETS
     from refold.replay import BASELINES, WINDOWS, Counting, ReplayBudget, read_recordings, run, tabulate
     from refold.replay.presets import candidates
@@ -206,7 +211,8 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
         budget.room_in(window)  # before a model is opened
     with open_summarisers(order, on_call=progress.draw) as opened:
         progress.opened, is_asking = opened, any(opened.authors)
-        presets = candidates(tuple(options.presets or PRESETS), opened)
+        names = options.presets or list(filter(None, [preset_here()])) or PRESETS
+        presets = candidates(tuple(names), opened)
         cells = run(
             recordings,
             [*presets, *(BASELINES if options.baselines else ())],

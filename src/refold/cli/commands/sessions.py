@@ -46,7 +46,8 @@ def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json:
         own = [one for one in known if not branch or one.branch == head.branch]
         calls = await engine.store.calls(engine.owner, conv, store_access.EVERYTHING)
         authors = await _authors(engine, own)
-        rows = [_row(one, calls, head.next_seq, authors.get(one.summary, "")) for one in own]
+        sizes = {one.branch: one.next_seq for one in (await engine.store.outline(engine.owner, conv)).heads}
+        rows = [_row(one, calls, sizes[one.branch], authors.get(one.summary, "")) for one in own]
         if as_json:
             full = store_access.fill_document(level)
             output.write_json({"conversation": conv, **full, "sessions": rows})

@@ -82,6 +82,7 @@ def show(
 async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: bool) -> int:
     """Show the messages of the session `which`, or of the whole branch where it is empty."""
     from refold.cli.store_access import EVERYTHING, fill_text, pages_of, row_by_prefix
+    from refold.engine.recall import newest_reply
     from refold.engine.status import stored_fill_level
 
     first, last = 0, head.next_seq
@@ -91,12 +92,12 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
         head = await engine.store.head(engine.owner, head.conversation, session.branch) or head
         first, last = session.first, head.next_seq if session.last is None else session.last
     pages = pages_of(engine, head, first, last)
+    reply = await newest_reply(engine.store, head) if last == head.next_seq else []
     if as_json:
         found = [_document(one, head) async for page in pages for one in page]
         summary = (await stored_fill_level(engine.store, head)).summary
-        output.write_json(
-            {"conversation": head.conversation, "format": head.format, "summary": summary, "messages": found}
-        )
+        about = {"conversation": head.conversation, "format": head.format, "summary": summary}
+        output.write_json({**about, "messages": found, "reply": [_document(one, head) for one in reply]})
         return int(any("damage" in one for one in found))
     damaged = 0
     async for page in pages:
@@ -104,12 +105,16 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
             message, damage = _read(one, head)
             damaged += bool(damage)
             output.write(_entry(one, message, damage))
+    for one in reply:
+        output.write(_entry(one, *_read(one, head)))
     if damaged:
         output.note(
             f"{plural(damaged, 'message')} cannot be read\nhint: `refold doctor` says what is damaged"
         )
         return 1
     output.note(f"{plural(max(0, last - first), 'message')}; `refold recall` gives one of them by its handle")
+    if reply:
+        output.note("after them the newest reply, which joins the conversation when the client sends it back")
     output.note(fill_text(await stored_fill_level(engine.store, head)))
     return 0
 
@@ -165,6 +170,8 @@ def _list_calls(name: str, calls: Sequence[Call], *, as_json: bool) -> int:
         head = ("call", "id", "kind", "messages", "read", "cached", "written", "$", "at", "model")
         rows = [_cells(number, one) for number, one in _numbered(calls)]
         output.write(align(head, rows, _NUMBERS, optional=("messages", "cached", "id")))
+        if any(one.is_estimated for one in calls):
+            output.note("~ estimated: the provider reported no usage")
     else:
         output.note(
             "no calls were recorded in this conversation\nhint: a program records them with `talk.record(usage)`"
@@ -182,16 +189,16 @@ def _call(number: int, one: Call) -> dict[str, object]:
 
 
 def _cells(number: int, one: Call) -> tuple[str, ...]:
-    usage = one.usage
+    usage, guess = one.usage, "~" if one.is_estimated else ""
     return (
         f"{number:,}",
         short(one.id),
         one.kind,
         f"{one.size:,}",
-        f"{usage.prompt:,}",
+        f"{guess}{usage.prompt:,}",
         f"{usage.cache_read:,}",
-        f"{usage.output:,}",
-        f"{one.dollars:.4f}",
+        f"{guess}{usage.output:,}",
+        f"{guess}{one.dollars:.4f}",
         when(one.at),
         plain(one.model),
     )

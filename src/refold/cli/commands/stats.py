@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import structs
 
 from refold.cli import output
 from refold.cli.options import Json, StoreOptions, expanded
@@ -36,15 +35,15 @@ def stats(
     """Show the tokens and the money that were not sent, less what summaries cost.
 
     Every call is compared with the same call with the whole history, at the prices of its model, as if that had always been in
-    the provider's cache: the true saving is larger. Calls whose usage no provider reported are not counted, and neither are
-    those of versions before this one.
+    the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated, and a note says for how many
+    calls. Calls of versions before this one are not counted.
     """
     from refold.cli import store_access
 
     async def act(engine: Engine) -> int:
         found = await engine.savings(days=days)
         if as_json:
-            output.write_json({"owner": place.owner, "days": days, **_document(found)})
+            output.write_json({"owner": place.owner, "days": days, **found.document()})
         elif found.replies or found.summaries:
             output.write(f"{_totals(found)}\n{_models(found.replies)}")
             _note_prices(found)
@@ -90,6 +89,10 @@ def _models(replies: Sequence[CallTotals]) -> str:
 def _note_prices(found: Savings) -> None:
     from refold.engine.settings import prices_of
 
+    if estimated := sum(one.estimated for one in found.replies):
+        output.note(
+            f"the usage of {estimated:,} of {_calls(found.replies):,} calls is estimated: no provider reported it"
+        )
     unknown = [one.model for one in found.replies if prices_of(one.model) is None]
     if unknown:
         output.note(f"the prices of {plain(', '.join(unknown[:5]))} are not known: they count as 0")
@@ -101,15 +104,3 @@ def _calls(rows: Sequence[CallTotals]) -> int:
 
 def _dollars(amount: float) -> str:
     return f"{amount:,.2f}"
-
-
-def _document(found: Savings) -> dict[str, object]:
-    """The totals for programs; their keys are documented and stay."""
-    return {
-        "sent": found.sent,
-        "unsent": found.unsent,
-        "net_tokens": found.net_tokens,
-        "net_dollars": found.net_dollars,
-        "replies": [structs.asdict(one) for one in found.replies],
-        "summaries": [structs.asdict(one) for one in found.summaries],
-    }

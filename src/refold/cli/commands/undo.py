@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
+from refold.cli.options import BranchId, Conv, Json, SizeOptions, StoreOptions, SummariserOptions, expanded
 from refold.cli.output import plain, short
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def undo(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json: Jso
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
         before = await store_access.compactions_in_effect(engine, head)
-        conversation = await engine.conversation(conv, branch=head.branch)
-        await conversation.undo()
+        async with store_access.opened(engine, head, SizeOptions(), SummariserOptions()) as conversation:
+            await conversation.undo()
         left = {one.id for one in await store_access.compactions_in_effect(engine, head)}
         undone = [one for one in before if one.id not in left]
         if as_json:

@@ -292,6 +292,22 @@ action."""
 _SENTENCE = re.compile(r"[.!?]\s++|[。！？]\s*+")
 _COLON = re.compile(r": |-> |→ ")
 _LABEL_WORDS = 3
+_TITLE_REQUEST = re.compile(
+    r"\W{0,8}+(?:task:?\s{1,4})?(?:please )?(?:generate|write|create|provide|suggest|give)\b[^.:\n]{0,80}\btitle\b[^.:\n]{0,80}"
+    r"\b(?:this|the|the following|our) (?:(?:coding|chat|user's) )?(?:conversation|session|chat|thread|history|dialogue|exchange)"
+    r"(?=\s{0,4}(?:[.:,]|$|in \d|using\b|with\b|based\b))",
+    re.IGNORECASE,
+)
+"""How chat programs ask a model for the title of a conversation: opencode, LibreChat, Open WebUI, Claude Code."""
+_LONGEST_REQUEST = 200
+_SUMMARY_REQUEST = re.compile(r"\W{0,8}+what did we do so far\W{0,8}+", re.IGNORECASE)
+"""The user message that opencode puts before its own summary of a conversation."""
+_CLIENT_SUMMARY = re.compile(
+    r"\W{0,8}+(?:this session is being continued from a previous conversation"
+    r"|another language model started to solve this problem and produced a summary)",
+    re.IGNORECASE,
+)
+"""The beginning of the user message in which Claude Code or Codex hands its own summary over."""
 _MAX_COLONS = 8
 """Only this many colons of a line are examined: a pasted text may begin after any of them."""
 
@@ -324,8 +340,30 @@ def typed_passages(message: Message, *, is_task: bool = False) -> tuple[str, ...
 
 
 def is_typed(message: Message) -> bool:
-    """Return True if a message has text outside the blocks that programs are known to add."""
-    return bool(request_text(message))
+    """Return True if a message has text outside the blocks that programs are known to add, and is no request
+    of a program: for a title, or for a summary.
+    """
+    text = request_text(message)
+    return bool(text) and not _TITLE_REQUEST.match(text) and not _SUMMARY_REQUEST.fullmatch(text)
+
+
+def client_summary(message: Message, before: Message | None) -> Message | None:
+    """Return the text of a reply in which a client has summed up the conversation itself; None for any other
+    message. `before` is the message before it.
+    """
+    if message.role != "assistant" or before is None or before.role != "user" or message.calls:
+        return None
+    if before.characters > _LONGEST_REQUEST or not _SUMMARY_REQUEST.fullmatch(request_text(before)):
+        return None
+    said = tuple(part for part in message.parts if isinstance(part, Text) and part.text.strip())
+    return Message("assistant", said) if said else None
+
+
+def is_client_summary(message: Message) -> bool:
+    """Return True if a message is a client's own summary of a conversation: one that `client_summary` returned, or
+    a user message that begins as such summaries do.
+    """
+    return message.role == "assistant" or _CLIENT_SUMMARY.match(message.text[:_LONGEST_REQUEST]) is not None
 
 
 def request_text(message: Message, mark: str = "") -> str:

@@ -133,6 +133,24 @@ LIMIT :limit
 -- The number of the message that came with a key, among those that a branch holds itself.
 SELECT seq FROM message WHERE owner = :owner AND branch = :branch AND key = :key AND key <> '' AND seq < :last
 
+-- name: get_latest_head
+-- The branch of a conversation that was used last: that has the newest message, or was forked after it.
+SELECT owner, conversation, id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
+FROM head
+WHERE owner = :owner AND conversation = :conversation
+ORDER BY
+    coalesce(
+        (
+            SELECT message.at FROM message
+            WHERE message.owner = head.owner AND message.branch = head.id
+            ORDER BY message.seq DESC
+            LIMIT 1
+        ),
+        (SELECT session.at FROM session WHERE session.owner = head.owner AND session.id = head.session)
+    ) DESC,
+    ordinal DESC
+LIMIT 1
+
 -- name: get_message
 -- One message that a branch holds itself.
 SELECT seq, role, format, body, digest, shown, tokens, key, at

@@ -333,7 +333,13 @@ def conversations(owner: str, *, limit: int = 50, words: str = "") -> Transactio
     found = yield "find_conversations", {"owner": owner, "words": wanted, "limit": limit}
     if not found:
         return []
-    described = yield "describe_conversation", [{"owner": owner, "id": row[0]} for row in found]
+    asked = [{"owner": owner, "conversation": row[0]} for row in found]
+    latest = yield "get_latest_head", asked
+    heads = [rows.to_head(row) for row in latest]
+    described = yield (
+        "describe_conversation",
+        [{"owner": owner, "id": head.conversation, "branch": head.branch} for head in heads],
+    )
     return [rows.to_listed(row) for row in described]
 
 

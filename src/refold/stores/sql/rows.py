@@ -113,7 +113,7 @@ def to_client_key(row: Row) -> ClientKey:
 
 
 def to_call(row: Row) -> Call:
-    which, branch, session, kind, size, model, *usage, receipt, dollars, at, unsent, saved = row
+    which, branch, session, kind, size, model, *usage, receipt, dollars, at, unsent, saved, is_estimated = row
     return Call(
         id=which,
         branch=branch,
@@ -127,20 +127,21 @@ def to_call(row: Row) -> Call:
         at=at,
         unsent=unsent,
         saved=saved,
+        is_estimated=bool(is_estimated),
     )
 
 
 def to_totals(row: Row) -> CallTotals:
-    model, kind, calls, *usage, dollars, unsent, saved = row
+    model, kind, calls, *usage, dollars, unsent, saved, estimated = row
     spent = Usage(*map(int, usage))
-    return CallTotals(model, kind, calls, spent, float(dollars), int(unsent), float(saved))
+    return CallTotals(model, kind, calls, spent, float(dollars), int(unsent), float(saved), int(estimated))
 
 
 def to_listed(row: Row) -> Listed:
-    *first, input_, cache_read, cache_write, output, reasoning, dollars, at, updated_at = row
+    *first, input_, cache_read, cache_write, output, reasoning, dollars, estimated, at, updated_at = row
     usage = Usage(input_, cache_read, cache_write, output, reasoning)
     known = dict(zip(_LISTED, first, strict=True))
-    return Listed(**known, usage=usage, dollars=dollars, at=at, updated_at=updated_at)
+    return Listed(**known, usage=usage, dollars=dollars, estimated=estimated, at=at, updated_at=updated_at)
 
 
 def to_hit(row: Row) -> SearchHit:

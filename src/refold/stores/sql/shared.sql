@@ -9,11 +9,12 @@ ON CONFLICT (owner, conversation, digest) DO NOTHING
 -- Note a call, once, in the conversation that its branch belongs to.
 INSERT INTO call (
     owner, id, conversation, branch, session, kind, size, model,
-    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved
+    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved, is_estimated
 )
 SELECT
     owner, :id, conversation, id, :session, :kind, :size, :model,
-    :input, :cache_read, :cache_write, :output, :reasoning, :last_prompt, :receipt, :dollars, :at, :unsent, :saved
+    :input, :cache_read, :cache_write, :output, :reasoning, :last_prompt, :receipt, :dollars, :at, :unsent, :saved,
+    :is_estimated
 FROM branch
 WHERE owner = :owner AND id = :branch
 ON CONFLICT (owner, id) DO NOTHING
@@ -127,7 +128,7 @@ DELETE FROM owner WHERE owner = :owner
 DELETE FROM setting WHERE owner = :owner AND key = :key
 
 -- name: describe_conversation
--- A conversation with its latest branch and what it adds up to.
+-- A conversation with one of its branches and what it adds up to.
 SELECT
     conversation.id, branch.id, conversation.title, branch.model, branch.format,
     (SELECT CAST(sum(next_seq - base_seq) AS bigint) FROM head WHERE owner = :owner AND conversation = :id),
@@ -139,9 +140,10 @@ SELECT
     (SELECT count(*) FROM session WHERE owner = :owner AND conversation = :id AND state = 'live'),
     (SELECT count(*) FROM branch WHERE owner = :owner AND conversation = :id),
     spent.input, spent.cache_read, spent.cache_write, spent.output, spent.reasoning, spent.dollars,
+    spent.estimated,
     conversation.at, conversation.updated_at
 FROM conversation
-JOIN branch ON branch.ordinal = (SELECT max(ordinal) FROM branch WHERE owner = :owner AND conversation = :id)
+JOIN branch ON branch.owner = :owner AND branch.id = :branch
 CROSS JOIN (
     SELECT
         CAST(coalesce(sum(input), 0) AS bigint) AS input,
@@ -149,7 +151,8 @@ CROSS JOIN (
         CAST(coalesce(sum(cache_write), 0) AS bigint) AS cache_write,
         CAST(coalesce(sum(output), 0) AS bigint) AS output,
         CAST(coalesce(sum(reasoning), 0) AS bigint) AS reasoning,
-        coalesce(sum(dollars), 0.0) AS dollars
+        coalesce(sum(dollars), 0.0) AS dollars,
+        CAST(coalesce(sum(CASE WHEN is_estimated THEN 1 ELSE 0 END), 0) AS bigint) AS estimated
     FROM call WHERE owner = :owner AND conversation = :id
 ) AS spent
 WHERE conversation.owner = :owner AND conversation.id = :id
@@ -236,14 +239,6 @@ SELECT id, branch, first, last, kind, parent, carries, state, summary, target, t
 FROM session
 WHERE owner = :owner AND branch = :branch AND state = 'live' AND first <= :seq AND (last IS NULL OR last > :seq)
 ORDER BY first DESC
-LIMIT 1
-
--- name: get_latest_head
--- The branch of a conversation that was begun or forked last.
-SELECT owner, conversation, id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
-FROM head
-WHERE owner = :owner AND conversation = :conversation
-ORDER BY ordinal DESC
 LIMIT 1
 
 -- name: all_learnt
@@ -350,7 +345,7 @@ ORDER BY ordinal
 -- The newest calls of a conversation, newest first.
 SELECT
     id, branch, session, kind, size, model,
-    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved
+    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved, is_estimated
 FROM call
 WHERE owner = :owner AND conversation = :conversation
 ORDER BY ordinal DESC
@@ -542,7 +537,7 @@ SELECT coalesce(sum(dollars), 0.0) FROM call WHERE owner = :owner AND conversati
 -- name: sum_calls
 -- The calls of an owner since a time, added up by model and kind.
 SELECT model, kind, count(*), sum(input), sum(cache_read), sum(cache_write), sum(output), sum(reasoning),
-    sum(dollars), sum(unsent), sum(saved)
+    sum(dollars), sum(unsent), sum(saved), sum(CASE WHEN is_estimated THEN 1 ELSE 0 END)
 FROM call
 WHERE owner = :owner AND at >= :since
 GROUP BY model, kind

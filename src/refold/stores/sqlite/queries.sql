@@ -133,6 +133,24 @@ WHERE branch.owner = :owner AND branch.id = :branch AND message.seq < :last
 -- Note that the file is clear of what was deleted up to then.
 DELETE FROM deletion WHERE number <= :number
 
+-- name: get_latest_head
+-- The branch of a conversation that was used last: that has the newest message, or was forked after it.
+SELECT owner, conversation, id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
+FROM head
+WHERE owner = :owner AND conversation = :conversation
+ORDER BY
+    coalesce(
+        (
+            SELECT message.at FROM message
+            WHERE message.id >= head.ordinal << 32 AND message.id < (head.ordinal + 1) << 32
+            ORDER BY message.id DESC
+            LIMIT 1
+        ),
+        (SELECT session.at FROM session WHERE session.owner = head.owner AND session.id = head.session)
+    ) DESC,
+    ordinal DESC
+LIMIT 1
+
 -- name: get_message
 -- One message that a branch holds itself.
 SELECT message.seq, role, message.format, body, digest, shown, tokens, key, at

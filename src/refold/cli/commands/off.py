@@ -1,0 +1,66 @@
+"""`refold off` and `refold on`: switch the compaction of one conversation off, and on again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from refold.cli import output
+from refold.cli.options import Conv, Json, StoreOptions, expanded
+from refold.cli.output import plain
+
+if TYPE_CHECKING:
+    from refold.engine.engine import Engine
+
+
+def declare(app: typer.Typer) -> None:
+    app.command(epilog="Example: refold off support-42")(expanded(off))
+    app.command(epilog="Example: refold on support-42")(expanded(on))
+
+
+def off(
+    conv: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONV", help="Its name. Default: list those that are off.", show_default=False
+        ),
+    ] = "",
+    *,
+    place: StoreOptions,
+    as_json: Json = False,
+) -> int:
+    """Switch a conversation off: its requests are passed on unchanged.
+
+    The gateway neither compacts nor stores them until `refold on`; a gateway that is running notices within two seconds. The
+    messages so far stay stored. Without a name, list the conversations that are off.
+    """
+    return _switch(conv, place, on=False, as_json=as_json)
+
+
+def on(conv: Conv, *, place: StoreOptions, as_json: Json = False) -> int:
+    """Switch a conversation on again, after `refold off`.
+
+    Its next request brings the messages that were not stored in the meantime.
+    """
+    return _switch(conv, place, on=True, as_json=as_json)
+
+
+def _switch(conv: str, place: StoreOptions, *, on: bool, as_json: bool) -> int:
+    """Switch a conversation, then list those that are off; without a name only list them."""
+    from refold.cli import store_access
+
+    async def act(engine: Engine) -> int:
+        if conv:
+            await store_access.head_of(engine, conv)
+            await engine.switch(conv, on=on)
+        names = sorted(await engine.switched_off())
+        if as_json:
+            output.write_json({"owner": place.owner, "off": names})
+        else:
+            output.write("".join(f"{plain(name)}\n" for name in names))
+            if not names:
+                output.note("no conversation is switched off")
+        return 0
+
+    return store_access.change(place, act) if conv else store_access.look(place, act)
