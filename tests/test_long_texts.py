@@ -100,6 +100,8 @@ async def test_a_text_for_which_a_digest_stood_first_is_read_by_the_model_all_th
     assert "[… the rest is in #m2]" in msgspec.json.encode(author.asked[0]).decode()
     assert "[… the rest is in #m6]" in author.read
     assert talk.receipts[-1].summary.digested == 1
+    assert SUMMARY in author.previous[1]
+    assert "#m2]" not in msgspec.json.encode(author.asked[1]).decode()  # a model has read it
 
 
 async def test_nothing_is_said_where_no_text_is_too_long():

@@ -74,7 +74,7 @@ def maker(spec: str) -> Callable[[], Engine]:
         ValueError: there is none.
     """
     if spec in PRESETS:
-        return lambda: EvaluationAdapter(spec, counter=ReferenceCounter())
+        return lambda: EvaluationAdapter(spec, counter=ReferenceCounter(), keeps_reserve=False)
     baselines = {made.name: made for made in BASELINES}
     if spec in baselines:
         return lambda: BaselineEngine(baselines[spec]())

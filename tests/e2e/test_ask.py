@@ -64,11 +64,27 @@ async def test_after_two_smaller_windows_there_is_a_clear_error_and_nothing_is_l
 @pytest.mark.feature("O12")
 async def test_a_stated_window_that_holds_nothing_is_a_clear_error_without_another_request():
     talk = await talked("chat")
-    stated = overflow("openai", window=100, prompt=9_999)
+    stated = overflow("openai", window=256, prompt=9_999)
     async with ScriptedUpstream(otherwise=stated) as server, asking(server) as upstream:
         with pytest.raises(RecoverySpent, match="do not fit into") as raised:
             await talk.ask(upstream)
     assert len(server.requests) == 1
+    assert raised.value.hint
+    assert "question 0" in str(await talk.recall("#m0"))
+
+
+@pytest.mark.feature("O12")
+@pytest.mark.parametrize("window", [100, 255, 100_000_001])
+async def test_a_stated_window_that_no_model_has_leads_to_two_smaller_windows_at_most(window):
+    """The number is ignored, so the call is recovered as if the provider had stated none."""
+    talk = await talked("chat")
+    stated = overflow("openai", window=window, prompt=200_000_000)
+    async with ScriptedUpstream(otherwise=stated) as server, asking(server) as upstream:
+        with pytest.raises(RecoverySpent) as raised:
+            await talk.ask(upstream)
+    sizes = [len(request.body) for request in server.requests]
+    assert len(sizes) == 3
+    assert sizes == sorted(set(sizes), reverse=True)
     assert raised.value.hint
     assert "question 0" in str(await talk.recall("#m0"))
 

@@ -6,7 +6,18 @@ from contextlib import suppress
 import pytest
 
 from refold.core.plan import SummaryRequest
-from refold.engine.summary_jobs import ATTEMPTS, LEASE_S, LEFT, PAUSE_S, JobResult, JobSpec, LeasedJobs, sweep
+from refold.engine.summary_jobs import (
+    ATTEMPTS,
+    LEASE_S,
+    LEFT,
+    MOVED_ON,
+    PAUSE_S,
+    TRIED_OFTEN,
+    JobResult,
+    JobSpec,
+    LeasedJobs,
+    sweep,
+)
 from refold.model.errors import StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -122,7 +133,7 @@ async def test_what_failed_is_tried_again_after_a_pause_and_not_for_ever(answer)
         assert await states(journal) == ["failed"] * (attempt + 1)
         assert await summarise(journal, "a", model) == JobResult()
         now += PAUSE_S
-    assert await summarise(journal, "a", model) == JobResult()
+    assert await summarise(journal, "a", model) == JobResult(not_asked=TRIED_OFTEN)
     assert model.asked == ATTEMPTS
 
 
@@ -254,7 +265,7 @@ async def test_what_was_written_for_a_session_that_has_ended_is_let_go():
     journal.session = type(journal.session)(id="later", branch=journal.head.branch, first=4)
     found = await LeasedJobs(journal, "b").stored_results()
     assert (found.ready, found.late) == (None, None)
-    assert [one.text for one in found.discarded] == ["what happened"]
+    assert [(one.text, why) for one, why in found.discarded] == [("what happened", MOVED_ON)]
     assert await states(journal) == ["superseded"]
 
 

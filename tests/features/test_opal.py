@@ -817,19 +817,33 @@ async def test_a_refusal_inside_a_stream_is_answered_with_less_too(wording):
 
 
 @pytest.mark.feature("O12")
-async def test_when_nothing_smaller_helps_the_providers_own_error_reaches_the_client():
-    refusal = Refuse(
-        400,
-        "This model's maximum context length is 10 tokens. However, you requested 99.",
-        code="context_length_exceeded",
-    )
-    async with ScriptedUpstream(otherwise=refusal) as upstream, served(upstream) as gate:
+@pytest.mark.parametrize(
+    ("stated", "sent"),
+    [
+        pytest.param("However, you requested 99.", 3, id="no window stated"),
+        pytest.param("The maximum context length is 10 tokens. You requested 99.", 3, id="one no model has"),
+        pytest.param("The maximum context length is 256 tokens. You requested 9900.", 1, id="holds nothing"),
+    ],
+)
+@pytest.mark.parametrize("summariser", [True, False])
+async def test_when_nothing_smaller_helps_the_providers_own_error_reaches_the_client(
+    stated, sent, summariser
+):
+    """The summariser is asked beside the call, with requests of its own."""
+    refusal = Refuse(400, stated, code="context_length_exceeded")
+    async with (
+        ScriptedUpstream(otherwise=refusal) as upstream,
+        served(upstream, summariser_enabled=summariser) as gate,
+    ):
         status, _, reply = await gate.post("/v1/chat/completions", ships())
 
         assert status == 400
-        assert json.loads(reply)["error"]["code"] == "context_length_exceeded"
-        assert len(upstream.requests) <= 3
-        sizes = [len(one.body) for one in upstream.requests]
+        error = json.loads(reply)["error"]
+        assert (error["code"], error["message"]) == ("context_length_exceeded", stated)
+        calls = [one for one in upstream.requests if "<transcript" not in one.body.decode()]
+        assert summariser or calls == upstream.requests
+        assert len(calls) == sent
+        sizes = [len(one.body) for one in calls]
         assert sizes == sorted(set(sizes), reverse=True)
 
 

@@ -245,12 +245,29 @@ def ahead(state: State) -> SummaryRequest | None:
     """Return the summary to request before it is needed; None if none is due."""
     if state.prepared is not None:
         return None
-    return plan_ahead(state.folded, state.frame, state.now("after_call"))
+    request = plan_ahead(state.folded, state.frame, state.now("after_call"))
+    if request is None or state.late is None:
+        return request
+    switched = _with_late_summary(state)
+    return plan_ahead(switched.folded, state.frame, switched.now("after_call"))
 
 
 def wanted_now(state: State, cut: int | None = None, keep: int | None = None) -> SummaryRequest | None:
     """Return the summary that a manual compaction would need now; `keep` and `cut` as in `compact`."""
-    return plan(state.folded, state.frame, state.now("manual", keep, cut)).request
+    request = plan(state.folded, state.frame, state.now("manual", keep, cut)).request
+    if request is None or state.late is None:
+        return request
+    switched = _with_late_summary(state)
+    return plan(switched.folded, state.frame, switched.now("manual", keep, cut)).request
+
+
+def _with_late_summary(state: State) -> State:
+    """Return the state in which the next compaction is made: with the model's summary in place of the digest,
+    so that the model is not asked again about messages that it has read.
+    """
+    draft = _Draft(state)
+    draft.use_late_summary()
+    return draft.state
 
 
 def suffices(state: State, last: int) -> bool:
@@ -418,7 +435,7 @@ class _Draft:
         self.set(outputs=(*self.state.outputs, self.state.frame.budget.max_output)[-OUTPUTS:])
         is_turn_start = self._last_speaker() == "user"
         if is_turn_start and self.state.late is not None and self._may_switch():
-            self._use_late_summary()
+            self.use_late_summary()
         if is_turn_start:
             started = self._act_by_rule("turn_start")
             if started is not None and self.awaited is not None:
@@ -427,7 +444,7 @@ class _Draft:
         if len(self.state.receipts) > done and "before_call" in self.state.frame.policy.reduce_at:
             planned = self.act("before_call")  # a new summary leaves less room for the reduced messages
         if is_turn_start and self.state.late is not None and self.state.folded.lead is not before.lead:
-            self._use_late_summary()  # the prefix changes anyway
+            self.use_late_summary()  # the prefix changes anyway
             planned = self.act("before_call")
         return planned
 
@@ -452,7 +469,7 @@ class _Draft:
         self._repair(moment)
         planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
         if planned.request is not None and self.state.late is not None:
-            self._use_late_summary()  # this fold builds on it, and not on the digest
+            self.use_late_summary()  # this fold builds on it, and not on the digest
             planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
         state = self.state
         if moment == "after_call" and state.frame.policy.deferred:
@@ -597,7 +614,7 @@ class _Draft:
         calls = (fold_point(state.folded, state.frame, state.now("before_call")) - now) / max(1.0, growth)
         return rewrite_pays(now, then, calls=calls, prices=prices)
 
-    def _use_late_summary(self) -> None:
+    def use_late_summary(self) -> None:
         """Replace the digest of the last fold by the model's summary of the same messages."""
         state, late = self.state, self.state.late
         self.set(late=None)

@@ -15,19 +15,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
+from refold.core.presets import PRESETS
+from refold.model.budget import Share
 from refold.model.errors import ConfigError
 from refold.model.tokens import TokenCounter
 from refold.sync import Conversation
 
 
 class EvaluationAdapter:
-    """One way to keep a conversation inside a window; `start` begins a new conversation."""
+    """One way to keep a conversation inside a window; `start` begins a new conversation. Without the preset's
+    reserve the messages may fill the window, as in `refold replay --output 0 --reserve 0`.
+    """
 
     def __init__(
-        self, preset: str = "refold", *, model: str = "", counter: TokenCounter | None = None
+        self,
+        preset: str = "refold",
+        *,
+        model: str = "",
+        counter: TokenCounter | None = None,
+        keeps_reserve: bool = True,
     ) -> None:
         self.name = preset
         self._model, self._counter = model, counter
+        self._keeps_reserve = keeps_reserve
         self._chat: Conversation | None = None
 
     def start(
@@ -38,10 +50,12 @@ class EvaluationAdapter:
             ConfigError: there is no such preset.
             BudgetError: system prompt and tools leave no room in the window.
         """
+        policy = None if self._keeps_reserve else PRESETS.get(self.name)
         self._chat = Conversation(
             self._model,
             tools=tools or (),
             preset=self.name,
+            policy=policy and structs.replace(policy, reserve=Share(0.0)),
             window=window,
             max_output=0,
             counter=self._counter,

@@ -12,6 +12,10 @@ from tests.gateway.faults.bodies import HI, around, is_own_shape
 from tests.gateway.faults.wires import connected, split_answer
 
 BODY = around("chat", HI)
+LONG_ANSWER = BODY.replace(b'"max_tokens":50', b'"max_tokens":5000')
+TOO_LONG = around("chat", b'[{"role":"system","content":"%s"},%s' % (b"and so on " * 200, HI[1:])).replace(
+    b'"max_tokens":50', b'"max_tokens":5000'
+)
 CHAT = "/v1/chat/completions"
 CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
 SMUGGLED = b'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{"smug":1}'
@@ -158,25 +162,40 @@ async def test_a_wish_that_makes_no_sense_is_refused_in_the_clients_words(gate):
     assert gate.upstream.requests == []
 
 
-async def test_a_window_of_any_size_that_holds_the_request_is_a_wish_that_can_be_met(gate):
-    for size in ("40", "100", "999999999"):
+async def test_a_window_of_any_allowed_size_that_holds_the_request_is_a_wish_that_can_be_met(gate):
+    for size in ("256", "1000", "100000000"):
         got = await answered(gate, written(f"X-Refold-Window: {size}".encode()))
 
         assert got.startswith(b"HTTP/1.1 200 ")
-    lowered, *others = gate.upstream.requests
-    assert lowered.json["max_tokens"] == 30  # messages have a quarter of 40
-    assert [one.body for one in others] == [BODY, BODY]
+    got = await answered(gate, written(b"X-Refold-Window: 256", body=LONG_ANSWER))
+
+    assert got.startswith(b"HTTP/1.1 200 ")
+    *others, lowered = gate.upstream.requests
+    assert [one.body for one in others] == [BODY, BODY, BODY]
+    assert lowered.json["max_tokens"] == 192  # messages have a quarter of 256
 
 
-async def test_a_window_too_small_for_the_request_is_refused_with_the_sum(gate):
-    for size in ("1", "10"):
+async def test_a_window_that_no_model_has_is_refused_with_the_range(gate):
+    for size in ("1", "10", "255", "100000001", "999999999"):
         head, body, _ = split_answer(await answered(gate, written(f"X-Refold-Window: {size}".encode())))
 
         assert head.startswith(b"HTTP/1.1 400 ")
         told = json.loads(body)["error"]
+        assert told["code"] == "config_error"
+        assert "256 to 100,000,000" in told["message"]
+    assert gate.upstream.requests == []
+
+
+async def test_a_window_too_small_for_the_request_is_refused_with_the_sum(gate):
+    for size in ("256", "300"):
+        request = written(f"X-Refold-Window: {size}".encode(), body=TOO_LONG)
+        head, body, _ = split_answer(await answered(gate, request))
+
+        assert head.startswith(b"HTTP/1.1 400 ")
+        told = json.loads(body)["error"]
         assert told["code"] == "context_length_exceeded"
-        assert f"window {size} − instructions 0 − output " in told["message"]
-        assert "(lowered from 50) = " in told["message"]
+        assert f"window {size} − instructions " in told["message"]
+        assert "(lowered from 5,000) = " in told["message"]
     assert gate.upstream.requests == []
 
 
