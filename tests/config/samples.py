@@ -65,6 +65,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "summariser.timeout_s": ((5, "5"), (600, "600")),
     "notify.pruning": ((False, "no"), (True, "yes")),
     "notify.compaction": ((False, "no"), (True, "yes")),
+    "notify.marker": ((True, "yes"), (False, "no")),
     "upstreams.NAME.url": (("http://h/v1", "http://h/v1"), ("https://[::1]:8", "https://[::1]:8")),
     "upstreams.NAME.formats": ((["anthropic"], "anthropic"), (["chat", "responses"], "chat,responses")),
     "upstreams.NAME.key_env": (("A_KEY", "A_KEY"), ("_B2", "_B2")),
@@ -74,6 +75,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "upstreams.NAME.models": ((["gpt-*"], "gpt-*"), (["a", "b"], "a,b")),
     "upstreams.NAME.private": ((True, "true"), (False, "false")),
     "upstreams.NAME.window": ((8192, "8192"), ("128k", "128000")),
+    "upstreams.NAME.alternation": ((True, "true"), (False, "false")),
     "upstreams.NAME.fallback": ((["other"], "other"), ([], "[]")),
     "upstreams.NAME.allow": ((["GET /v1/files"], "GET /v1/files"), (["/v1/a/*", "*"], "/v1/a/*,*")),
 }

@@ -12,7 +12,7 @@ from refold.core.budget import input_limit
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.core.shown import HANDLE_PATTERN, part_of
-from refold.core.verify import verify_window
+from refold.core.verify import is_refused, verify_window
 from refold.model.budget import Budget, Tokens
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import BudgetError, DoesNotFit, NotFound, RecoverySpent, RefoldError
@@ -172,7 +172,8 @@ def test_messages_that_arrive_broken_leave_whole_or_end_in_a_typed_error(preset,
             talk.add(message)
             if is_ready(talk):
                 context = talk.context()
-                assert verify_window(context) == ()
+                # What the provider of a format accepts leaves as it came: see `is_refused`.
+                assert not [found for found in verify_window(context) if is_refused(found, dialect)]
                 assert size_of(context) <= window
     except RefoldError as error:
         assert_clear(error)

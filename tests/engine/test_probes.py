@@ -11,7 +11,7 @@ from msgspec import structs
 
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
-from refold.core.verify import verify_window
+from refold.core.verify import is_refused, verify_window
 from refold.model.budget import Budget, Tokens
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import RefoldError
@@ -85,7 +85,8 @@ def outcome(window: Window, messages: list[Message]) -> str:
         "B": sum(map(COUNTER.message, sent)) > WINDOW,
         "S": RULES not in "\n".join(message.text for message in window.fixed.system),
         "T": not thoughts(window.messages) <= thoughts(messages),
-        "V": verify_window(window),
+        # What the provider of a format accepts leaves as it came.
+        "V": [found for found in verify_window(window) if is_refused(found, window.fixed.dialect)],
     }
     return "".join(letter for letter, is_wrong in wrong.items() if is_wrong) or "ok"
 

@@ -99,7 +99,7 @@ async def send(server, protocol, messages, path=""):
 
 @pytest.fixture(scope="module")
 def provider():
-    with ScriptedUpstream(otherwise="ok") as running:
+    with ScriptedUpstream(otherwise="ok", strict=True) as running:
         yield running
 
 

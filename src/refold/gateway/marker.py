@@ -224,7 +224,7 @@ class MarkedStream:
             return _event(fields)
         said = {**choice, "delta": {"content": self._text}, "finish_reason": None}
         return (
-            _event({**{key: value for key, value in fields.items() if key != "usage"}, "choices": [said]})
+            _event({**{name: value for name, value in fields.items() if name != "usage"}, "choices": [said]})
             + event
         )
 

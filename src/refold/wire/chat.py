@@ -425,7 +425,9 @@ def _spell_result(message: Message) -> Fields:
 def _spell_said(message: Message) -> Fields:
     rest = [part for part in message.parts if not isinstance(part, ToolCall | Reasoning)]
     content = [part for part in rest if not _is_beside(part)]
-    fields: Fields = {"role": "assistant", "content": write_content(content, encode_block, empty=None)}
+    # Without calls or a refusal beside it, a missing content is refused, and an empty one is not.
+    empty = None if message.calls or len(content) < len(rest) else ""
+    fields: Fields = {"role": "assistant", "content": write_content(content, encode_block, empty=empty)}
     if message.calls:
         fields["tool_calls"] = each(encode_call, message.calls, "tool_calls")
     return {**fields, **_spell_beside(message), **spell_thoughts(message)}
