@@ -568,3 +568,13 @@ async def test_a_summary_of_the_clients_own_is_kept_whole_by_every_fold(history)
     assert sum(row["kind"] == "summarise" for row in rows) >= 2
     missing = [line for line in OWN_SUMMARY.splitlines() if line.lstrip("#- ") not in sent]
     assert missing == []
+
+
+async def test_a_conversation_that_is_not_known_is_not_switched_without_a_name(gate):
+    asked = {"model": "m", "messages": talk("One?")}
+
+    status, _, body = await gate.post(CHAT, json.dumps(asked).encode(), x_refold="conversation-off")
+
+    assert (status, b"X-Refold-Conversation" in body) == (400, True)
+    told, _ = await post(gate, CHAT, asked, x_refold="conversation-off", x_refold_conversation="ships")
+    assert told["x-refold-action"] == "off"

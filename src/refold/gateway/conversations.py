@@ -51,6 +51,7 @@ from refold.gateway.response_tap import CallResult
 from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, alternating
 from refold.model.errors import (
+    ConfigError,
     Conflict,
     Damaged,
     HeldElsewhere,
@@ -542,12 +543,21 @@ class OwnerConversations:
         raise Conflict("other requests keep writing to this conversation", hint="send the request again")
 
     async def is_off(self, incoming: Incoming) -> bool:
-        """True if the conversation of a request is switched off. Switches it first, if the request wishes that."""
+        """True if the conversation of a request is switched off. Switches it first, if the request wishes that.
+
+        Raises:
+            ConfigError: the request wishes to switch a conversation that has no name and is not known yet.
+        """
         wish = incoming.wishes.conversation
         if not (wish or self.off):
             return False
         name = incoming.name or await self._known_name(incoming)
-        if wish and name:
+        if wish and not name:
+            raise ConfigError(
+                "X-Refold switches a conversation that is not known here",
+                hint="name it: X-Refold-Conversation: NAME with every request; or send X-Refold: off with this one",
+            )
+        if wish:
             await self.engine.switch(name, on=wish == "on")
             self.off = await self.engine.switched_off()
         return wish == "off" or name in self.off
