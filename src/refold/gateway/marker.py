@@ -1,6 +1,6 @@
 """The visible marker: one line at the end of a reply which says that older messages were summarised.
 
-Few clients show response headers, so people see nothing of a compaction. The setting `compaction.marker` adds a line to the
+Few clients show response headers, so people see nothing of a compaction. The setting `notify.marker` adds a line to the
 first reply in words after one; it is off by default, and a reply with tool calls or in a format that the client prescribes never
 gets it. Clients send the line back with the reply, as part of their history: `without_markers` removes it from every
 request, before the request is recognised and sent, so that neither the store nor a model ever sees it.
