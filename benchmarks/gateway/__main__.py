@@ -13,10 +13,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.gateway import beside, cases, places, talks
-from benchmarks.gateway.proxies import cores, executables, peers, refold, stay_on, stubbed
+from benchmarks.gateway.proxies import before, cores, executables, peers, refold, stay_on, stubbed
 from benchmarks.gateway.telling import table
 
 PARTS = ("small", "large", "beside", "memory", "places")
+NO_SUMMARIES = ("summariser.enabled=false",)
+"""With `--before`: versions that asked no model for a summary are compared without that work."""
 
 
 @contextmanager
@@ -43,7 +45,11 @@ def measured(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
     with ExitStack() as stack:
         stub = stack.enter_context(stubbed(rest))
         url = stack.enter_context(stored(asked.store, folder, "one"))
-        proxies = [stub, stack.enter_context(refold(stub, url, own))]
+        settings = () if asked.before is None else NO_SUMMARIES
+        proxies = [stub, stack.enter_context(refold(stub, url, own, *settings))]
+        if asked.before is not None:
+            other = stack.enter_context(stored(asked.store, folder, "before"))
+            proxies.append(stack.enter_context(before(stub, other, own, asked.before)))
         found = executables({"litellm": asked.litellm, "headroom": asked.headroom}) if asked.peers else {}
         proxies += stack.enter_context(peers(stub, found, own, folder))
         out["proxies"] = [proxy.name for proxy in proxies]
@@ -59,7 +65,7 @@ def measured(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
 
 
 def large(proxies, source, effort) -> dict[str, object]:
-    ours = proxies[:2]
+    ours = [proxy for proxy in proxies if proxy.name in ("direct", "refold", "before")]
     return {
         "full": {
             "name": "800 KB, 2,000 messages, room for all of them",
@@ -106,6 +112,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--store", default="sqlite", choices=["memory:", "memory", "sqlite", "postgres"])
     parser.add_argument("--peers", action="store_true", help="LiteLLM and headroom, where they are installed")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="CHECKOUT",
+        help="another checkout with its own .venv, measured in turn with this one, without summaries by a model",
+    )
     parser.add_argument("--litellm", metavar="EXECUTABLE")
     parser.add_argument("--headroom", metavar="EXECUTABLE")
     parser.add_argument("--py-spy", metavar="EXECUTABLE")

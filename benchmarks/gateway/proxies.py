@@ -102,9 +102,12 @@ def stay_on(core: int | None) -> None:
         os.sched_setaffinity(0, {core})
 
 
-def start(command: Sequence[str], core: int | None, env: Mapping[str, str] = {}) -> "subprocess.Popen[str]":
+def start(
+    command: Sequence[str], core: int | None, env: Mapping[str, str] = {}, folder: Path | None = None
+) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         command,
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -134,9 +137,25 @@ def stubbed(core: int | None, summary_s: float = 0.0) -> Iterator[Proxy]:
 
 
 @contextmanager
-def refold(stub: Proxy, store: str, core: int | None) -> Iterator[Proxy]:
-    process = start([sys.executable, "-m", "benchmarks.gateway.served", str(stub.port), store], core)
-    proxy = Proxy("refold", _port(process), process)
+def refold(stub: Proxy, store: str, core: int | None, *settings: str) -> Iterator[Proxy]:
+    """The gateway of this checkout; each setting is written `NAME=VALUE`."""
+    command = [sys.executable, "-m", "benchmarks.gateway.served", str(stub.port), store, *settings]
+    with _served("refold", start(command, core)) as proxy:
+        yield proxy
+
+
+@contextmanager
+def before(stub: Proxy, store: str, core: int | None, checkout: Path) -> Iterator[Proxy]:
+    """The gateway of another checkout, with the environment that stands in it."""
+    python = checkout / ".venv/bin/python"
+    command = [str(python), "-m", "benchmarks.gateway.served", str(stub.port), store]
+    with _served("before", start(command, core, folder=checkout)) as proxy:
+        yield proxy
+
+
+@contextmanager
+def _served(name: str, process: "subprocess.Popen[str]") -> Iterator[Proxy]:
+    proxy = Proxy(name, _port(process), process)
     try:
         wait_for(proxy)
         yield proxy

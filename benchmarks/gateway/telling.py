@@ -13,7 +13,13 @@ GOALS = {
 }
 """Limits for the time added to a direct connection, and minimum requests per second."""
 RSS_MB = 150.0
-NAMES = {"direct": "direct", "refold": "Refold", "litellm": "LiteLLM", "headroom": "headroom"}
+NAMES = {
+    "direct": "direct",
+    "refold": "Refold",
+    "before": "before",
+    "litellm": "LiteLLM",
+    "headroom": "headroom",
+}
 WIDTH = 42
 TOLD = 8
 """Functions that are named below each profile."""
