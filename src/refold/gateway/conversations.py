@@ -598,8 +598,8 @@ class OwnerConversations:
             return fixed, new, line.with_compactions(incoming.dialect)
 
         instructions = len(incoming.body) - len(array) + line.leading
-        size_read = len(array) if is_unread else line.bytes_after(known)
-        fixed, new, compactions = await run_text_act(instructions + size_read, read_new)
+        size_read = instructions + (len(array) if is_unread else line.bytes_after(known))
+        fixed, new, compactions = await run_text_act(size_read, read_new)
         budget = _budget(
             settings.model,
             settings.window,
@@ -623,7 +623,7 @@ class OwnerConversations:
         claims = line.claimed_after(max([known, *(one.found.known for one in damaged)]))
         try:
             made = await live.take(
-                size, new, line.hashes[known:], request, claims=claims, text_size=text_size
+                size, new, line.hashes[known:], request, claims=claims, text_size=size_read
             )
         except NotStored as error:
             if isinstance(error.__cause__, NotFound):

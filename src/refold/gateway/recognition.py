@@ -342,7 +342,7 @@ def _is_prefix(line: Line, array: bytes) -> bool:
     last = ends[-1] if ends else 0
     held = line.history.array
     near = max(0, last - 64)
-    return bool(last) and array[near:last] == held[near:last] and array.startswith(held[:last])
+    return bool(last) and array[near:last] == held[near:last] and array.startswith(memoryview(held)[:last])
 
 
 def _weight(live: LiveBranch) -> int:

@@ -460,11 +460,12 @@ def same_items(before: History, array: bytes) -> int:
 
 
 def _same_bytes(one: bytes, other: bytes) -> int:
-    """Length of the common prefix, by bisection, so that each byte is compared about once."""
+    """Length of the common prefix, by bisection, so that each byte is compared about once, and none copied."""
     low, high = 0, min(len(one), len(other))
+    view = memoryview(one)
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if other.startswith(view[low:middle], low):
             low = middle
         else:
             high = middle - 1
