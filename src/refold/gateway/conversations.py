@@ -27,8 +27,7 @@ from refold.engine.actions import FOREIGN, RequestTerms
 from refold.engine.actions import Outcome as ActionOutcome
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
-from refold.engine.history import sent_once
-from refold.engine.journal import inherited, summaries_in
+from refold.engine.journal import inherited, sent_once, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
 from refold.engine.settings import ConversationSettings, budget_for, policy_for
 from refold.engine.state import Receipt, Sent, State
