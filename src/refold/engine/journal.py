@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.assemble import Lead
-from refold.core.cost import call_cost
 from refold.core.digest.facts import Carried, Facts, carry, index_message, restore
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.typed_text import is_typed, request_text
@@ -30,7 +29,7 @@ from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, Sent, State
 from refold.model.errors import Damaged, NotFound, StoreError
 from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
+from refold.model.tokens import Usage, call_cost
 from refold.model.window import Fixed
 from refold.ports import records
 from refold.ports.records import (

@@ -16,7 +16,6 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from refold.core.budget import OUTPUT_PART
-from refold.core.cost import Prices, call_cost
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
 from refold.core.presets.block import PresetBlock, policy_of, read_block
@@ -39,7 +38,7 @@ from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import Message, system
 from refold.model.summary import Summary
-from refold.model.tokens import TokenCounter, Usage
+from refold.model.tokens import Prices, TokenCounter, Usage, call_cost
 from refold.model.window import Fixed
 from refold.ports.models import Summariser, SummaryCache, SummaryTask, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from refold.core.cost import Prices
+from refold.model.tokens import Prices
 from refold.replay.candidate import WHOLE_WINDOW, ReplayBudget, Writing
 from refold.replay.cost import CallBill
 from refold.replay.score import Ratio, Score, sum_writing
