@@ -29,9 +29,7 @@ from refold.core.policy import (
     TurnBoundaryBefore,
     UserBoundaryAfter,
 )
-from refold.core.presets import PRESETS, VARIANTS
-from refold.core.presets.block import PresetBlock, read_block, takes_block
-from refold.core.presets.block import policy_of as policy_of_block
+from refold.core.presets import PRESETS, VARIANTS, PresetBlock, policy_of_block, read_block, takes_block
 from refold.core.prompts import Recipe, Strategy
 from refold.core.stages import AnyStage, Prune
 from refold.core.tool_kinds import ToolKinds

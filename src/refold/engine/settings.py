@@ -17,8 +17,7 @@ from msgspec import Struct, structs
 
 from refold.core.budget import OUTPUT_PART
 from refold.core.policy import Policy
-from refold.core.presets import PRESETS
-from refold.core.presets.block import PresetBlock, policy_of, read_block
+from refold.core.presets import PRESETS, PresetBlock, policy_of_block, read_block
 from refold.engine.arguments import (
     check_function,
     check_kind,
@@ -431,7 +430,7 @@ def with_block(values: Mapping[str, object], settings: ConversationSettings) -> 
             hint=f"leave it out and give a Provider with a base_url in `summarisers`, or one of: {', '.join(KNOWN)}",
         )
     return structs.replace(
-        settings, policy=policy_of(block), summarisers=providers_with_block(block, settings.summarisers)
+        settings, policy=policy_of_block(block), summarisers=providers_with_block(block, settings.summarisers)
     )
 
 
