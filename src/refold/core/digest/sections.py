@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from refold.core.digest.identifiers import are_stated
-from refold.core.digest.ledger import Ledger, from_both_ends
+from refold.core.digest.ledger import Ledger, are_stated, from_both_ends
 from refold.core.digest.terms import contains_word
 from refold.model.message import Message, Role, visible
 
