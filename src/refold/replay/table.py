@@ -17,8 +17,8 @@ from msgspec import Struct
 from refold.model.tokens import Prices
 from refold.replay.candidate import WHOLE_WINDOW, ReplayBudget, Writing
 from refold.replay.cost import CallBill
+from refold.replay.facts import Counting
 from refold.replay.score import Ratio, Score, sum_writing
-from refold.replay.token_counts import Counting
 
 MIN_DEMANDS = 5
 FORMAT = 1
