@@ -16,8 +16,7 @@ from refold.cli.output import plain
 from refold.core import search_terms
 from refold.core.digest.extract import digest
 from refold.core.digest.facts import Facts, index_message, term_ids
-from refold.core.digest.identifiers import identifiers
-from refold.core.digest.ledger import EMPTY, Ledger, entries, merge, rules
+from refold.core.digest.ledger import EMPTY, Ledger, entries, identifiers, merge, rules
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
 from refold.core.digest.search import excerpt, find, mentions

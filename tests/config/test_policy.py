@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from refold.config import Settings, limit_for, policy_of
+from refold.config import Settings, policy_of
 from refold.config.tree import Cache, CompactionSettings, SummariserSettings
 from refold.core.policy import AnyOf, MessageCount, OverBudget, TokenRatio, ToolTokens
 from refold.core.presets import PRESETS
@@ -119,14 +119,6 @@ def test_a_request_may_ask_for_another_preset():
     assert policy_of(settings, preset="lis") == policy_of(settings)
     with pytest.raises(SettingError):
         policy_of(settings, preset="picoclaw")
-
-
-@pytest.mark.parametrize(
-    ("limit", "tokens"),
-    [(None, 0), (Tokens(4000), 4000), (Tokens(90_000), 8000), (Share(0.55), 4400), (Share(1.0), 8000)],
-)
-def test_a_limit_lies_within_the_window(limit, tokens):
-    assert limit_for(chosen(limit=limit), 8000) == tokens
 
 
 @pytest.mark.feature("O11")

@@ -14,8 +14,12 @@ from refold.core.policy import (
     ToolTokens,
     Trigger,
 )
-from refold.core.triggers import TriggerFacts, due, fires
+from refold.core.triggers import TriggerFacts, due, fires, fold_at
 from refold.model.errors import ConfigError
+from refold.model.tokens import Prices, growing_cost
+
+CACHED = Prices(3.0, 15.0, 0.3, 3.75)
+"""A read at a tenth of the input, a write at a quarter more."""
 
 
 def facts(**known) -> TriggerFacts:
@@ -132,3 +136,42 @@ def test_a_threshold_out_of_range_is_refused(make):
 def test_triggers_are_data():
     rule = AnyOf((TokenRatio(0.8), AllOf((MessageCount(3), Age(60)))))
     assert msgspec.json.decode(msgspec.json.encode(rule), type=Trigger) == rule
+
+
+def cost_per_call(size: int, level: int, growth: int, prices: Prices) -> float:
+    """What a call costs on average when every fold at `size` leaves `level`: told call by call."""
+    total, calls, sent, cached = 0.0, 0, level, 0
+    for _ in range(20_000):
+        total += growing_cost(cached, sent, 0, prices)
+        calls, cached, sent = calls + 1, sent, sent + growth
+        if sent > size:
+            sent, cached = level, 0
+    return total / calls
+
+
+@pytest.mark.feature("N5")
+def test_the_best_moment_is_cheaper_than_sooner_and_later():
+    level, limit, growth = 100_000, 200_000, 2_000
+    best = fold_at(limit, level=level, growth=growth, prices=CACHED)
+    assert level + (limit - level) // 2 < best < limit
+    at_best = cost_per_call(best, level, growth, CACHED)
+    assert at_best < cost_per_call(limit, level, growth, CACHED)
+    assert at_best < cost_per_call(level + 20_000, level, growth, CACHED)
+
+
+@pytest.mark.feature("N5")
+def test_dear_reads_fold_sooner_and_free_ones_never():
+    assert fold_at(200_000, level=50_000, growth=2_000, prices=Prices(3.0, cache_read=0.0)) == 200_000
+    cheap = fold_at(
+        1_000_000, level=500_000, growth=20_000, prices=Prices(3.0, cache_read=0.03, cache_write=3.75)
+    )
+    dear = fold_at(
+        1_000_000, level=500_000, growth=20_000, prices=Prices(3.0, cache_read=1.5, cache_write=3.75)
+    )
+    assert dear < cheap
+    assert dear >= 750_000  # half of the room between the two is used in any case
+
+
+@pytest.mark.feature("N5")
+def test_a_small_window_is_used_to_the_full():
+    assert fold_at(8_000, level=5_000, growth=400, prices=CACHED) == 8_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec import structs
 
 from refold.core import extractive_summary
-from refold.core.cost import Prices
 from refold.core.fold import Folded
 from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
@@ -17,7 +16,7 @@ from refold.engine.state import Change, Secrecy, State
 from refold.model.budget import Budget
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.model.tokens import TokenCounter, Usage
+from refold.model.tokens import Prices, TokenCounter, Usage
 from refold.model.window import Fixed, Window
 
 

@@ -3,12 +3,11 @@
 import pytest
 from msgspec import structs
 
-from refold.core.cost import Prices
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.model.budget import Share
 from refold.model.message import assistant, user
-from refold.model.tokens import Usage
+from refold.model.tokens import Prices, Usage
 from tests.engine.conversations import agent_turn, memory, size_of
 
 

@@ -1,8 +1,7 @@
 import pytest
 
-from refold.core.cost import Prices
 from refold.engine.state import Bill
-from refold.model.tokens import Usage
+from refold.model.tokens import Prices, Usage
 
 PRICES = Prices(input=2.0, output=8.0, cache_read=0.5)
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from refold.core.cost import call_cost
 from refold.engine.settings import prices_of
 from refold.engine.summary_jobs import MAX_FAILURES, REST_S
-from refold.model.tokens import Usage
+from refold.model.tokens import Usage, call_cost
 from refold.ports.records import Batch, Call
 from refold.stores.memory import MemoryStore
 from refold.summarisers import ModelSummariser

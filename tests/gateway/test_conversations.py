@@ -14,9 +14,11 @@ from msgspec import structs
 from refold import text_work
 from refold.engine import actions
 from refold.gateway import recognition
+from refold.gateway.conversations import limit_in
 from refold.gateway.recognition import read_line
 from refold.gateway.request import read_incoming
 from refold.gateway.response_tap import CallResult
+from refold.model.budget import Share, Tokens
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream
@@ -298,3 +300,11 @@ async def test_a_store_that_fails_stops_nobody(upstream, monkeypatch):
 async def upstream():
     async with ScriptedUpstream(otherwise="Fine.") as server:
         yield server
+
+
+@pytest.mark.parametrize(
+    ("limit", "tokens"),
+    [(None, 0), (Tokens(4000), 4000), (Tokens(90_000), 8000), (Share(0.55), 4400), (Share(1.0), 8000)],
+)
+def test_a_limit_lies_within_the_window(limit, tokens):
+    assert limit_in(8000, limit) == tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refold.model.errors import DoesNotFit
 from refold.model.message import Message, user
 from refold.replay.baselines import DropToHalf, NoLimit
-from refold.replay.token_counts import spoken_text
+from refold.replay.facts import spoken_text
 
 
 class Diary(DropToHalf):

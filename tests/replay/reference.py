@@ -15,8 +15,8 @@ from msgspec import Raw
 from refold.model.dialect import CHAT
 from refold.model.message import Message
 from refold.replay.candidate import CallsModels, HasHandles, Maker, Recalls
+from refold.replay.facts import ReferenceCounter
 from refold.replay.table import TableRow
-from refold.replay.token_counts import ReferenceCounter
 from refold.wire import decode_message, decode_tools, encode_message
 from tests.corpus import DATA
 

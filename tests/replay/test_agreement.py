@@ -7,11 +7,10 @@ import json
 import pytest
 
 from refold.replay.baselines import BASELINES, KeepLastWithStub, MaskOutput
-from refold.replay.facts import literals
+from refold.replay.facts import REFERENCE, literals
 from refold.replay.recordings import read_recordings
 from refold.replay.run import run
 from refold.replay.table import tabulate
-from refold.replay.token_counts import REFERENCE
 from tests.corpus import TRANSCRIPTS, transcripts
 from tests.replay.candidates import Diary
 from tests.replay.recordings import conversations, recordings

@@ -17,10 +17,10 @@ from refold.replay.baselines import (
     shorten,
     units,
 )
+from refold.replay.facts import REFERENCE, ReferenceCounter, spoken_text
 from refold.replay.recordings import read_recordings
 from refold.replay.run import run
 from refold.replay.table import tabulate
-from refold.replay.token_counts import REFERENCE, ReferenceCounter, spoken_text
 from tests.corpus import TRANSCRIPTS
 from tests.replay.recordings import EXAMPLES
 

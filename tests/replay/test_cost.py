@@ -5,8 +5,7 @@ import pytest
 from refold.model.errors import ConfigError
 from refold.model.message import system, user
 from refold.replay.cost import ANTHROPIC, OPENAI, ConversationCost, PromptNames, Tariff, tariff_for
-from refold.replay.facts import Context, FactBook
-from refold.replay.token_counts import ReferenceCounter
+from refold.replay.facts import Context, FactBook, ReferenceCounter
 
 TARIFF = Tariff("test", input=10.0, output=20.0, cache_read=1.0, cache_write=12.0, ttl_s=300, minimum=100)
 

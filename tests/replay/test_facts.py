@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from refold.model.message import Image, Message, Reasoning, Text, ToolCall, assistant, system, tool, user
-from refold.replay.facts import Context, FactBook, argument_names, spelled_out
-from refold.replay.token_counts import ReferenceCounter
+from refold.replay.facts import Context, FactBook, ReferenceCounter, argument_names, spelled_out
 
 
 def book():

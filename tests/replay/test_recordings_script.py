@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from refold.model.dialect import CHAT, RESPONSES
 from refold.model.message import ToolCall, assistant, system, tool, user
+from refold.replay.facts import ReferenceCounter
 from refold.replay.recordings import CountedRecording, Recording, read_recordings
-from refold.replay.token_counts import ReferenceCounter
 from tests.replay.recordings import EXAMPLES, recordings
 
 GO = assistant("", ToolCall("c1", "go"))

@@ -18,9 +18,7 @@ from refold.replay.candidate import CandidateChange
 from refold.replay.cost import CallBill
 from refold.replay.presets import candidates
 from refold.replay.recordings import read_recordings
-from refold.replay.report import page
-from refold.replay.report.chart import Point, fit, fit_wide, front, front_chart
-from refold.replay.report.page import MAX_CALLS, packed_columns
+from refold.replay.report import MAX_CALLS, Point, fit, fit_wide, front, front_chart, packed_columns, page
 from refold.replay.score import Ratio, Score, SentContext
 from refold.replay.table import Cell
 from tests.replay.recordings import recordings

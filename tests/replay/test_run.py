@@ -9,8 +9,8 @@ from refold.model.errors import ConfigError
 from refold.replay.baselines import DropOldest, DropToHalf
 from refold.replay.candidate import Stopped
 from refold.replay.cost import tariff_for
+from refold.replay.facts import Counting
 from refold.replay.run import run
-from refold.replay.token_counts import Counting
 from tests.replay.candidates import Breaks, Diary
 from tests.replay.recordings import recordings
 

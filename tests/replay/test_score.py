@@ -8,9 +8,9 @@ import pytest
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
 from refold.replay.baselines import DropOldest, NoLimit
+from refold.replay.facts import ReferenceCounter
 from refold.replay.recordings import CountedRecording, Recording
 from refold.replay.score import Ratio, score
-from refold.replay.token_counts import ReferenceCounter
 from tests.replay.candidates import Diary, Refuses, Talkative
 
 WINDOW = 450

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from refold.model.message import assistant, user
-from refold.replay.facts import Context, FactBook
+from refold.replay.facts import Context, FactBook, ReferenceCounter
 from refold.replay.score import Mentions, band, is_bound
-from refold.replay.token_counts import ReferenceCounter
 
 BOOK = FactBook(ReferenceCounter())
 SOURCE = "The Harbour office confirmed that order W2378156 ships on Monday with express delivery."

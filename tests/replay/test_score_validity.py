@@ -4,9 +4,8 @@ import pytest
 
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import ToolCall, assistant, system, tool, user
-from refold.replay.facts import Context, FactBook
+from refold.replay.facts import Context, FactBook, ReferenceCounter
 from refold.replay.score import problems
-from refold.replay.token_counts import ReferenceCounter
 
 HI, YES = user("hi"), assistant("yes")
 ONE, TWO = assistant("", ToolCall("c1", "go")), assistant("", ToolCall("c2", "go"))

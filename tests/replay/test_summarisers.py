@@ -10,11 +10,11 @@ from msgspec import structs
 
 from refold.model.errors import ConfigError, UpstreamError
 from refold.model.tokens import Usage
+from refold.replay.facts import REFERENCE
 from refold.replay.presets import candidates
 from refold.replay.run import run
 from refold.replay.summarisers import ReplaySummarisers, Stopwatch, choose, open_summarisers
 from refold.replay.table import document, render, tabulate
-from refold.replay.token_counts import REFERENCE
 from refold.testing import Received, Refuse, ScriptedUpstream, Slow, say
 from refold.testing.script import Say
 from tests.replay.recordings import recordings

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.cost import Prices
 from refold.model.errors import ConfigError
+from refold.model.tokens import Prices
 from refold.replay.summarisers import choose
 
 

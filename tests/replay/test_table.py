@@ -7,10 +7,10 @@ import pytest
 from msgspec import structs
 
 from refold.replay.baselines import BASELINES
+from refold.replay.facts import REFERENCE, Counting
 from refold.replay.run import run
 from refold.replay.score import Ratio
 from refold.replay.table import Cell, document, summarise, tabulate
-from refold.replay.token_counts import REFERENCE, Counting
 from tests.replay.recordings import recordings
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from refold.replay.baselines import BASELINES, DropOldest
+from refold.replay.facts import REFERENCE
 from refold.replay.run import run
 from refold.replay.table import WIDTH, percent, render, tabulate
-from refold.replay.token_counts import REFERENCE
 from tests.replay.recordings import recordings
 
 

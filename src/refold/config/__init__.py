@@ -20,7 +20,7 @@ from refold.config.resolution import Resolved, resolve, update
 from refold.config.tree import Settings, UpstreamSettings
 
 if TYPE_CHECKING:
-    from refold.config.policy import limit_for, policy_of
+    from refold.config.policy import policy_of
     from refold.config.upstream import completed, summarisers_of
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "environment_layer",
     "file_layers",
     "flag_layer",
-    "limit_for",
     "policy_of",
     "resolve",
     "runtime_layer",
@@ -41,7 +40,7 @@ __all__ = [
     "update",
 ]
 
-_LATER = {"policy": ("limit_for", "policy_of"), "upstream": ("completed", "summarisers_of")}
+_LATER = {"policy": ("policy_of",), "upstream": ("completed", "summarisers_of")}
 """Names that need the presets or the providers. They are loaded on first use, because `refold --help` shows
 every flag and should not wait for them."""
 

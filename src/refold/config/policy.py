@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 from msgspec import structs
 
 from refold.config.tree import CompactionSettings, Settings, SummariserSettings
-from refold.core.budget import exact
 from refold.core.policy import (
     AllOf,
     AnyOf,
@@ -30,9 +29,7 @@ from refold.core.policy import (
     TurnBoundaryBefore,
     UserBoundaryAfter,
 )
-from refold.core.presets import PRESETS, VARIANTS
-from refold.core.presets.block import PresetBlock, read_block, takes_block
-from refold.core.presets.block import policy_of as policy_of_block
+from refold.core.presets import PRESETS, VARIANTS, PresetBlock, policy_of_block, read_block, takes_block
 from refold.core.prompts import Recipe, Strategy
 from refold.core.stages import AnyStage, Prune
 from refold.core.tool_kinds import ToolKinds
@@ -72,14 +69,6 @@ def policy_of(settings: Settings, *, preset: str = "") -> Policy:
             "refold.toml, or choose another preset",
         )
     return policy
-
-
-def limit_for(settings: Settings, window: int) -> int:
-    """Return how much of a window may be used, in tokens; 0 for all of it."""
-    limit = settings.compaction.limit
-    if limit is None:
-        return 0
-    return min(window, limit.tokens) if isinstance(limit, Tokens) else int(exact(limit.fraction) * window)
 
 
 def _preset(name: str) -> Policy:

@@ -2,6 +2,11 @@
 
 A trigger compares numbers that were measured before, and returns the reason that it fired or an empty
 string. A number that is unknown fires nothing.
+
+The price is a trigger too. Providers bill cached input at a fraction of the price, and changed input at a
+premium. A compaction changes the prefix, so the whole remaining window is written to the cache again. So
+compactions should be rare and deep. But a large window is read again by every call, so they should not be as
+rare as possible. The best size follows from the prices.
 """
 
 from __future__ import annotations
@@ -9,11 +14,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from math import sqrt
 
 from msgspec import Struct, structs
 
 from refold.core.budget import exact, input_limit, limit_of
-from refold.core.cost import fold_at
 from refold.core.fold import Folded
 from refold.core.plan_inputs import Frame, Now, fits, limit_for, lowered_output, size_of, target_for
 from refold.core.policy import (
@@ -32,9 +37,12 @@ from refold.core.policy import (
     ToolTokens,
     Trigger,
 )
+from refold.model.tokens import Prices
 
 REACHABLE = Fraction(95, 100)
 """Share of the wall: a trigger at a share of the window fires there at the latest."""
+LEAST_GROWTH = 0.5
+"""Share of the room between a compacted window and a full one. Compacting earlier saves little and loses much context."""
 
 
 class TriggerFacts(Struct, frozen=True):
@@ -302,6 +310,29 @@ def _price_point(folded: Folded, frame: Frame, now: Now) -> Iterator[int]:
     limit = limit_for(frame, now)
     growth = folded.whole / max(1, folded.replies)
     yield fold_at(limit, level=min(target_for(frame, now), limit), growth=growth, prices=frame.prices)
+
+
+def fold_at(limit: int, *, level: int, growth: float, prices: Prices) -> int:
+    """The window size at which compacting to `level` tokens is cheapest; at most `limit`.
+
+    With `growth` tokens more in every call, there are (size - level) / growth calls between two
+    compactions. Each of them reads half of the growth on average; each compaction writes `level` again.
+    The sum is smallest if both are equal.
+    """
+    extra = max(0.0, prices.write - prices.read)
+    if prices.read <= 0:
+        return limit
+    best = level + sqrt(2 * extra / prices.read * level * max(0.0, growth))
+    least = level + LEAST_GROWTH * (limit - level)
+    return int(min(limit, max(best, least)))
+
+
+def rewrite_pays(now: int, then: int, *, calls: float, prices: Prices) -> bool:
+    """Whether replacing a window of `now` tokens by one of `then` tokens saves more in the next `calls` calls
+    than writing it to the cache again costs.
+    """
+    extra = max(0.0, prices.write - prices.read)
+    return (now - then) * prices.read * max(0.0, calls) > then * extra
 
 
 def with_digests(reason: str, digested: int) -> str:

@@ -18,14 +18,14 @@ from typing import TypeAlias
 from msgspec import structs
 
 from refold.core.budget import share_of
-from refold.core.digest.line_markers import quoted_lines, visible
+from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
 from refold.core.digest.terms import contains_separate_word
 from refold.core.digest.typed_text import is_client_summary, request_text
 from refold.core.fold import Folded, UserRequest
 from refold.core.shown import Item, handle_of
 from refold.core.stages.truncate import Mark, truncate
-from refold.model.message import Message
+from refold.model.message import Message, visible
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 

@@ -18,7 +18,6 @@ from msgspec import Struct, structs
 from refold.core import extractive_summary
 from refold.core.assemble import broken_rules, with_last_word
 from refold.core.budget import OUTPUT_PART, output_after, tokens_of
-from refold.core.cost import rewrite_pays
 from refold.core.digest.search import find
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import (
@@ -47,7 +46,7 @@ from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import mark_window
 from refold.core.shown import Edit, handle_of
 from refold.core.system_messages import moved_edits
-from refold.core.triggers import fold_point, has_rule, with_digests
+from refold.core.triggers import fold_point, has_rule, rewrite_pays, with_digests
 from refold.core.unread_cut import arrive, terms_in_sight
 from refold.core.verify import is_instruction, verify_fit
 from refold.core.view import View

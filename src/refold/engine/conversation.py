@@ -61,9 +61,7 @@ from refold.engine.history import (
     difference,
     last_change,
     message_tokens,
-    reported_call,
     restore_changes,
-    sent_now,
     sent_with,
 )
 from refold.engine.journal import Journal
@@ -402,7 +400,7 @@ class Conversation:
 
     async def _sent_now(self, state: State) -> Sent:
         size = 0 if state.is_sent_as_shown else state.text_size
-        return await run_text_act(size, sent_now, self._journal, state)
+        return await run_text_act(size, self._journal.sent_now, state)
 
     async def _current(self, *, asks: bool = True) -> State:
         """Return the state as the store has it: reloaded if another program has committed, or if a commit had
@@ -630,8 +628,7 @@ class Conversation:
             calls: tuple[Call, ...] = ()
             if usage is not None:
                 noted = sent or self._sent or await self._sent_now(before)
-                call = reported_call(
-                    self._journal,
+                call = self._journal.reported_call(
                     before,
                     usage,
                     noted,

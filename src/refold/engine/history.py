@@ -15,14 +15,13 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.assemble import assemble
-from refold.core.cost import call_cost
 from refold.core.fold import Folded
 from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame
 from refold.core.shown import Edit
 from refold.engine import actions
-from refold.engine.journal import Journal, encoder, write_notes, write_snapshot
+from refold.engine.journal import Journal, write_notes
 from refold.engine.state import IN_TURN, Limits, Receipt, Sent, State
 from refold.model.dialect import alternating
 from refold.model.errors import InvalidWindow, NotFound
@@ -41,52 +40,6 @@ class Difference(Struct, frozen=True):
     before: Folded
     after: Folded
     receipts: tuple[Receipt, ...] = ()
-
-
-def sent_now(journal: Journal, state: State) -> Sent:
-    """Return the data to store about the last window. If that was a view for one call only, this encodes all
-    of it.
-    """
-    only = b"" if state.is_sent_as_shown else write_snapshot(state.sent, encoder(state), in_words=True)
-    raw = tuple(sorted(number for number in journal.raw if number >= state.folded.base))
-    return Sent(state.sent.size, journal.change, only, state.window_edits, raw)
-
-
-def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> Sent:
-    """Return the data to store about a window that was made for one call only, and that left no trace in the
-    branch.
-    """
-    return Sent(folded.size, only=write_snapshot(folded, encoder(state), in_words=True), marks=marks)
-
-
-def reported_call(
-    journal: Journal,
-    state: State,
-    usage: Usage,
-    sent: Sent,
-    *,
-    call_id: str = "",
-    reply: bytes = b"",
-    is_estimated: bool = False,
-) -> Call:
-    """Return the row of a call with its usage, by the provider's report or estimated, and the data about its window."""
-    prices = state.frame.prices
-    unsent, saved = state.savings(usage)
-    return Call(
-        id=call_id or journal.new_id(),
-        reply=reply,
-        branch=journal.head.branch,
-        session=journal.session.id,
-        usage=usage,
-        size=sent.size,
-        model=journal.model,
-        receipt=msgspec.json.encode(sent),
-        dollars=call_cost(usage, prices) if prices else 0.0,
-        at=journal.clock(),
-        unsent=unsent,
-        saved=saved,
-        is_estimated=is_estimated,
-    )
 
 
 async def sent_with(journal: Journal, state: State, call: Call) -> Window:

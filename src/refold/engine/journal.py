@@ -21,13 +21,15 @@ from refold.core.digest.typed_text import is_typed, request_text
 from refold.core.fold import Folded, UserRequest
 from refold.core.measure import Calibration, Meter, forget_sums
 from refold.core.secrets.redact import redact
+from refold.core.shown import Edit
 from refold.core.view import View
 from refold.engine.actions import Outcome
 from refold.engine.session_search import NOTHING, Meaning
-from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, State
+from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, Sent, State
 from refold.model.errors import Damaged, NotFound, StoreError
 from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
+from refold.model.tokens import Usage, call_cost
 from refold.model.window import Fixed
 from refold.ports import records
 from refold.ports.records import (
@@ -583,6 +585,43 @@ class Journal:
             state, batch, notes, noted.standing if is_news else fill_level, instructions, secrets
         )
 
+    def sent_now(self, state: State) -> Sent:
+        """Return the data to store about the last window. If that was a view for one call only, this encodes all
+        of it.
+        """
+        only = b"" if state.is_sent_as_shown else write_snapshot(state.sent, encoder(state), in_words=True)
+        raw = tuple(sorted(number for number in self.raw if number >= state.folded.base))
+        return Sent(state.sent.size, self.change, only, state.window_edits, raw)
+
+    def reported_call(
+        self,
+        state: State,
+        usage: Usage,
+        sent: Sent,
+        *,
+        call_id: str = "",
+        reply: bytes = b"",
+        is_estimated: bool = False,
+    ) -> Call:
+        """Return the row of a call with its usage, by the provider's report or estimated, and the data about its window."""
+        prices = state.frame.prices
+        unsent, saved = state.savings(usage)
+        return Call(
+            id=call_id or self.new_id(),
+            reply=reply,
+            branch=self.head.branch,
+            session=self.session.id,
+            usage=usage,
+            size=sent.size,
+            model=self.model,
+            receipt=msgspec.json.encode(sent),
+            dollars=call_cost(usage, prices) if prices else 0.0,
+            at=self.clock(),
+            unsent=unsent,
+            saved=saved,
+            is_estimated=is_estimated,
+        )
+
     async def commit_draft(self, draft: CommitDraft) -> None:
         """Commit a draft, and advance the journal's position.
 
@@ -1042,6 +1081,13 @@ def _original(one: StoredMessage, head: Head, *, is_raw: bool) -> Original:
 def encoder(state: State) -> Encode:
     dialect = state.frame.fixed.dialect
     return lambda message: bytes(encode_item(message, dialect))
+
+
+def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> Sent:
+    """Return the data to store about a window that was made for one call only, and that left no trace in the
+    branch.
+    """
+    return Sent(folded.size, only=write_snapshot(folded, encoder(state), in_words=True), marks=marks)
 
 
 def empty_view(view: View) -> View:

@@ -16,10 +16,8 @@ from typing import TypeAlias
 from msgspec import Struct, structs
 
 from refold.core.budget import OUTPUT_PART
-from refold.core.cost import Prices, call_cost
 from refold.core.policy import Policy
-from refold.core.presets import PRESETS
-from refold.core.presets.block import PresetBlock, policy_of, read_block
+from refold.core.presets import PRESETS, PresetBlock, policy_of_block, read_block
 from refold.engine.arguments import (
     check_function,
     check_kind,
@@ -39,7 +37,7 @@ from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import Message, system
 from refold.model.summary import Summary
-from refold.model.tokens import TokenCounter, Usage
+from refold.model.tokens import Prices, TokenCounter, Usage, call_cost
 from refold.model.window import Fixed
 from refold.ports.models import Summariser, SummaryCache, SummaryTask, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
@@ -432,7 +430,7 @@ def with_block(values: Mapping[str, object], settings: ConversationSettings) -> 
             hint=f"leave it out and give a Provider with a base_url in `summarisers`, or one of: {', '.join(KNOWN)}",
         )
     return structs.replace(
-        settings, policy=policy_of(block), summarisers=providers_with_block(block, settings.summarisers)
+        settings, policy=policy_of_block(block), summarisers=providers_with_block(block, settings.summarisers)
     )
 
 

@@ -27,7 +27,6 @@ from refold.core.budget import (
     tokens_of,
     with_window,
 )
-from refold.core.cost import Prices, call_cost, growing_cost
 from refold.core.digest.shorten import searchable
 from refold.core.fold import Folded
 from refold.core.measure import (
@@ -52,7 +51,7 @@ from refold.model.budget import Budget, Tokens, WindowSource
 from refold.model.errors import ConfigError, Overflow
 from refold.model.message import Message, user
 from refold.model.summary import Author, Summary
-from refold.model.tokens import Measurement, TokenCounter, Usage
+from refold.model.tokens import Measurement, Prices, TokenCounter, Usage, call_cost, growing_cost
 from refold.model.window import Fixed, Window
 from refold.ports.records import StoredMessage
 

@@ -12,7 +12,6 @@ from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, assemble
 from refold.core.digest.ledger import Ledger
-from refold.core.digest.line_markers import visible_message
 from refold.core.digest.shorten import MAX_SOURCE, count_long, digested, is_short, source_bound
 from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest, requests_for
@@ -22,7 +21,7 @@ from refold.core.prompts import Passage
 from refold.core.secrets.redact import holds_secret, is_clean, redact, redact_message
 from refold.core.shown import handle_of
 from refold.engine.state import Secrecy
-from refold.model.message import Message
+from refold.model.message import Message, visible_message
 from refold.model.summary import Summary
 from refold.model.window import Tool, Window
 from refold.ports.models import SummaryTask

@@ -18,8 +18,9 @@ from weakref import WeakValueDictionary
 
 from msgspec import Raw, Struct, structs
 
-from refold.config import Resolved, limit_for, policy_of, summarisers_of
+from refold.config import Resolved, policy_of, summarisers_of
 from refold.core.assemble import assemble
+from refold.core.budget import exact
 from refold.core.fold import Folded
 from refold.core.plan_inputs import output_for
 from refold.engine import actions
@@ -27,8 +28,7 @@ from refold.engine.actions import FOREIGN, RequestTerms
 from refold.engine.actions import Outcome as ActionOutcome
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
-from refold.engine.history import sent_once
-from refold.engine.journal import inherited, summaries_in
+from refold.engine.journal import inherited, sent_once, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
 from refold.engine.settings import ConversationSettings, budget_for, policy_for
 from refold.engine.state import Receipt, Sent, State
@@ -48,7 +48,7 @@ from refold.gateway.recognition import (
 )
 from refold.gateway.request import Incoming, Wishes
 from refold.gateway.response_tap import CallResult
-from refold.model.budget import Budget
+from refold.model.budget import Budget, Share, Tokens
 from refold.model.dialect import DIALECTS, alternating
 from refold.model.errors import (
     ConfigError,
@@ -436,7 +436,7 @@ class OwnerConversations:
             held=held,
             max_output=max_output or ours.max_output,
             thinking_budget=thinking_budget,
-            limit=limit_for(self.resolved.settings, known),
+            limit=limit_in(known, ours.limit),
             format=wire,
             policy=policy,
             sensitive=ours.sensitive,
@@ -832,6 +832,13 @@ class OwnerConversations:
             summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=(),
             told=-1, model_read=read, carried="",
         )  # fmt: skip
+
+
+def limit_in(window: int, limit: Tokens | Share | None) -> int:
+    """The part of a window that the setting `compaction.limit` allows, in tokens; 0 for all of it."""
+    if limit is None:
+        return 0
+    return min(window, limit.tokens) if isinstance(limit, Tokens) else int(exact(limit.fraction) * window)
 
 
 @lru_cache(maxsize=MODELS)

@@ -11,6 +11,7 @@ that calls it `user`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -149,6 +150,64 @@ def system(text: str) -> Message:
 def replace_lone_surrogates(text: str) -> str:
     """Make valid Unicode of a text: half of a surrogate pair cannot be stored or sent."""
     return text.encode("utf-8", "replace").decode()
+
+
+_UNSEEN = re.compile(
+    "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f)"
+    "|[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
+    "|(?<=[\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
+"""Characters that a reader does not see and a model may read: direction marks, zero-width joints, fillers,
+tag characters, and a variation selector after another. Flags spelt with tags stay (the group), and so do
+joiners (U+200C, U+200D) and single selectors, which belong to words and pictures."""
+
+
+def visible(text: str) -> str:
+    """Return the text without invisible characters; the same object if it has none."""
+    return text if text.isascii() else _UNSEEN.sub(r"\1", text)
+
+
+def visible_message(message: Message) -> Message:
+    """Return the message with visible texts only; the same object if it has no invisible characters."""
+    parts = tuple(map(_visible_part, message.parts))
+    is_same = all(new is old for new, old in zip(parts, message.parts, strict=True))
+    return message if is_same else Message(message.role, parts)
+
+
+def _visible_part(part: Part) -> Part:
+    match part:
+        case Text():
+            text = visible(part.text)
+            return part if text is part.text or text == part.text else Text(text)
+        case ToolCall():
+            arguments, name = visible(part.arguments), visible(part.name)
+            is_same = (arguments, name) == (part.arguments, part.name)
+            return part if is_same else ToolCall(part.id, name, arguments, part.kind)
+        case ToolResult():
+            parts = tuple(_visible_inner(inner) for inner in part.parts)
+            is_same = all(new is old for new, old in zip(parts, part.parts, strict=True))
+            return part if is_same else ToolResult(part.call_id, parts, part.is_error, part.kind)
+        case File():
+            return _visible_inner(part)
+        case Image() | Opaque() | Reasoning():
+            return part
+
+
+def _visible_inner(part: Text | Image | File | Opaque) -> Text | Image | File | Opaque:
+    match part:
+        case Text():
+            text = visible(part.text)
+            return part if text == part.text else Text(text)
+        case File():
+            name, text = visible(part.name), visible(part.text)
+            return (
+                part
+                if (name, text) == (part.name, part.text)
+                else structs.replace(part, raw=None, name=name, text=text)
+            )
+        case _:
+            return part
 
 
 def characters(part: Part) -> int:

@@ -1,4 +1,4 @@
-"""Token counts with their sources.
+"""Token counts with their sources, a provider's usage report, and its cost.
 
 A number without its source misleads. A provider's report, a tokenizer's count and an estimate can be
 added, but the sum is only as good as its weakest term, and a difference between different sources is
@@ -119,6 +119,45 @@ class Usage(Struct, frozen=True, gc=False):
             self.output + other.output,
             self.reasoning + other.reasoning,
         )
+
+
+_MILLION = 1_000_000
+
+
+class Prices(Struct, frozen=True):
+    """Dollars per million tokens."""
+
+    input: float
+    output: float = 0.0
+    cache_read: float | None = None
+    """None if the provider has no cache: all input is read at the full price."""
+    cache_write: float | None = None
+    """None if writing to the cache costs nothing extra."""
+
+    @property
+    def read(self) -> float:
+        return self.input if self.cache_read is None else self.cache_read
+
+    @property
+    def write(self) -> float:
+        return self.input if self.cache_write is None else self.cache_write
+
+
+def call_cost(usage: Usage, prices: Prices) -> float:
+    """Dollars that the provider bills for a call."""
+    billed = (
+        usage.input * prices.input
+        + usage.cache_read * prices.read
+        + usage.cache_write * prices.write
+        + usage.output * prices.output
+    )
+    return billed / _MILLION
+
+
+def growing_cost(before: int, now: int, output: int, prices: Prices) -> float:
+    """Dollars for a call if its prompt had only grown: the part sent before is read from the cache."""
+    known = min(before, now)
+    return (known * prices.read + (now - known) * prices.write + output * prices.output) / _MILLION
 
 
 class Measurement(Struct, frozen=True, gc=False):

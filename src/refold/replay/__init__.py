@@ -7,7 +7,7 @@
 A `candidate` is one way to keep a conversation inside a window; `presets` are Refold's own, and `baselines`
 are the simple ways in common use. Before every reply of a recording the candidate is asked for its context.
 `score` checks whether a provider would accept it, whether it holds the literals that the reply needed, and
-whether the user's rules survived; `cost` computes its price; `token_counts` defines a token. `run` covers all
+whether the user's rules survived; `cost` computes its price; `facts` defines a token. `run` covers all
 recordings, candidates and windows. No model is needed, and nothing is sent.
 
 With a model that writes the summaries, `summarisers` opens it, counts every call, limits the spending, and
@@ -27,11 +27,11 @@ from refold.replay.candidate import (
     ReplayBudget,
 )
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff, tariff_for
+from refold.replay.facts import REFERENCE, Counting, ReferenceCounter
 from refold.replay.recordings import CountedRecording, Progress, Recording, read_recordings
 from refold.replay.run import WINDOWS, run
 from refold.replay.score import Score, score
 from refold.replay.table import Cell, Table, TableRow, document, render, tabulate
-from refold.replay.token_counts import REFERENCE, Counting, ReferenceCounter
 
 __all__ = [
     "BASELINES",

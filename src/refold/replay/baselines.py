@@ -17,7 +17,7 @@ from refold.model.message import Message, Part, Text, ToolResult, user
 from refold.model.tokens import TokenCounter
 from refold.model.window import Tool
 from refold.replay.candidate import Maker
-from refold.replay.token_counts import spoken_text
+from refold.replay.facts import spoken_text
 
 Unit: TypeAlias = tuple[Message, ...]
 """Messages that a provider accepts only together: a reply and the results of its calls."""

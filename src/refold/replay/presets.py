@@ -12,7 +12,6 @@ from functools import partial
 from msgspec import structs
 
 from refold.core import extractive_summary
-from refold.core.cost import Prices
 from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
@@ -27,7 +26,7 @@ from refold.model.dialect import CHAT
 from refold.model.errors import ConfigError
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.model.tokens import TokenCounter
+from refold.model.tokens import Prices, TokenCounter
 from refold.model.window import Fixed, Tool
 from refold.replay.candidate import WHOLE_WINDOW, CandidateChange, Maker, ReplayBudget, Writing
 from refold.replay.cost import ANTHROPIC

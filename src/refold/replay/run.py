@@ -18,10 +18,10 @@ from msgspec import Struct
 from refold.model.errors import ConfigError
 from refold.replay.candidate import WHOLE_WINDOW, Maker, ReplayBudget, Stopped
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff
+from refold.replay.facts import REFERENCE, Counting
 from refold.replay.recordings import CountedRecording, Progress, Recording
 from refold.replay.score import Clock, Score, score
 from refold.replay.table import Cell
-from refold.replay.token_counts import REFERENCE, Counting
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -25,13 +25,12 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.cost import Prices, call_cost
 from refold.core.prompts import Passage, Recipe, Strategy, transcript
 from refold.model.errors import ConfigError, ContextOverflow, UpstreamError, UpstreamUnavailable
 from refold.model.mask import mask_model
 from refold.model.message import user
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
+from refold.model.tokens import Prices, Usage, call_cost
 from refold.ports.models import Ask, SummaryCache, SummaryTask
 from refold.replay.candidate import Stopped, Writing
 from refold.replay.table import Spending

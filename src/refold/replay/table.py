@@ -14,11 +14,11 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from refold.core.cost import Prices
+from refold.model.tokens import Prices
 from refold.replay.candidate import WHOLE_WINDOW, ReplayBudget, Writing
 from refold.replay.cost import CallBill
+from refold.replay.facts import Counting
 from refold.replay.score import Ratio, Score, sum_writing
-from refold.replay.token_counts import Counting
 
 MIN_DEMANDS = 5
 FORMAT = 1

@@ -9,9 +9,9 @@
       search.py      by words and by vectors            summary_jobs.py   leases, summaries and their cache
       queries.py shared.sql   a transaction is a generator: it yields (name of a query, parameters) and is sent rows
       rows.py        rows to records and back           migrations.py     bring a database up to date
-    sqlite/          store.py: the store and its driver; writer.py: one writer per file, group commit, threads with a
-                     queue; file.py: open or refuse a file, and its errors; maintenance.py: index of words, removal of deleted data,
-                     backup and check; queries.sql; migrations/
+    sqlite/          store.py: the store and its driver, index of words, removal of deleted data; writer.py: one writer per
+                     file, group commit, threads with a queue; file.py: open or refuse a file, its errors, backup and check;
+                     queries.sql; migrations/
     postgres/        store.py: the store, its driver and its errors; queries.sql; migrations/
     search.py        words, scores and vectors, alike for every store
     failpoints.py    places at which durability tests kill the process

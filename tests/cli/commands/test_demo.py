@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.commands.demo import Painter
-from refold.demo.player import DemoCall
-from refold.demo.session import DETAIL, session
+from refold.demo import DETAIL, DemoCall, session
 
 PATIENCE_S = 120
 

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from refold.model.errors import StoreError
-from refold.stores.sqlite import maintenance as copy
+from refold.stores.sqlite import file
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import ANNA, begin, read, say
 
@@ -57,7 +57,7 @@ async def test_a_backup_that_fails_leaves_no_file(store, tmp_path, monkeypatch):
     def fail(*_):
         raise apsw.FullError
 
-    monkeypatch.setattr(copy, "_copy", fail)
+    monkeypatch.setattr(file, "_copy", fail)
     with pytest.raises(StoreError, match="cannot be written"):
         await store.backup(tmp_path / "copy.db")
 

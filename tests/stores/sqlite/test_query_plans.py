@@ -188,7 +188,7 @@ def test_one_conversation_takes_the_same_work_among_few_and_among_many(connectio
             conversations.find_sessions(ANNA, f"{head.branch}/s0", 10),
             conversations.spent(ANNA, head.conversation, "summary"),
             search.nearest(ANNA, "tiny", b"1234", conversation=head.conversation, limit=5, least=0.0),
-            summary_jobs.unfinished(ANNA, head.branch),
+            conversations.unfinished(ANNA, head.branch),
             conversations.conversations(ANNA, limit=3),
         )
         taken.append([work(connection, question) for question in questions])

@@ -10,8 +10,7 @@ from msgspec import structs
 
 from refold.model.errors import StoreError
 from refold.ports.records import Batch
-from refold.stores.sqlite.maintenance import MOST_BYTES
-from refold.stores.sqlite.store import WORDS_TOGETHER, SqliteStore
+from refold.stores.sqlite.store import MOST_BYTES, WORDS_TOGETHER, SqliteStore
 from tests.contract.talks import (
     ANNA,
     begin,

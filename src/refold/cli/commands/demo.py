@@ -15,7 +15,7 @@ from refold.cli.options import Json
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from refold.demo.player import DemoCall, Played
+    from refold.demo import DemoCall, Played
 
 CELLS, DOES, WIDTH = 16, 20, 80
 """Columns of the bar, and of the agent's step, on a screen of this width; a wider one gives more room to both."""
@@ -59,7 +59,7 @@ def demo(
     import asyncio
 
     from refold.cli.settings import preset_here
-    from refold.demo.player import DemoOptions, play
+    from refold.demo import DemoOptions, play
 
     preset = preset or preset_here()
     pause_s = 1 / speed if speed and sys.stdout.isatty() else 0.0

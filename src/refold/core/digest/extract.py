@@ -17,9 +17,10 @@ from operator import mul
 from msgspec import Struct
 
 from refold.core.digest.facts import MAX_CHARACTERS, Facts, Piece, label_of, term_ids
-from refold.core.digest.line_markers import quoted_line, visible
+from refold.core.digest.line_markers import quoted_line
 from refold.core.digest.pieces import ends
 from refold.core.digest.terms import Weights
+from refold.model.message import visible
 from refold.model.tokens import TokenCounter
 
 # Choice of pieces: greedy, by the value of the terms that are not covered yet, per character.

@@ -16,10 +16,6 @@ import unicodedata
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from msgspec import structs
-
-from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
-
 QUOTE = "> "
 """Prefix of a foreign line. In mail and Markdown it means a quotation, and models have read much of both."""
 HEAD = 160
@@ -37,15 +33,6 @@ Place: TypeAlias = Literal["digest", "transcript", "summary", "carried", "recall
 - an original that is recalled word for word: handles only, since no other line of the answer is Refold's.
 """
 
-_UNSEEN = re.compile(
-    "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f)"
-    "|[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
-    "|(?<=[\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
-)
-"""Characters that a reader does not see and a model may read: direction marks, zero-width joints, fillers,
-tag characters, and a variation selector after another. Flags spelt with tags stay (the group), and so do
-joiners (U+200C, U+200D) and single selectors, which belong to words and pictures."""
 _BREAK = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
 """Every sequence that may be read as the end of a line."""
 _HIDDEN = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me"))
@@ -161,18 +148,6 @@ _ALL_ROLES = _ROLES | {"".join(map(_character_reading, word)) for word in _FOREI
 _OWN = re.compile(r"#[ms][0-9]{1,9}")
 
 
-def visible(text: str) -> str:
-    """Return the text without invisible characters; the same object if it has none."""
-    return text if text.isascii() else _UNSEEN.sub(r"\1", text)
-
-
-def visible_message(message: Message) -> Message:
-    """Return the message with visible texts only; the same object if it has no invisible characters."""
-    parts = tuple(map(_visible_part, message.parts))
-    is_same = all(new is old for new, old in zip(parts, message.parts, strict=True))
-    return message if is_same else Message(message.role, parts)
-
-
 def quoted_line(line: str, place: Place = "digest") -> str:
     """Return one foreign line, quoted if it reads as one of Refold's."""
     return f"{QUOTE}{line}" if is_marker(line, place) else line
@@ -219,38 +194,3 @@ def _quote_marker(line: str, place: Place, own: str) -> str:
         return line
     is_own = own and line.startswith("[") and _OWN.findall(line[:HEAD]) == [own.partition(".")[0]]
     return line if is_own else f"{QUOTE}{line}"
-
-
-def _visible_part(part: Part) -> Part:
-    match part:
-        case Text():
-            text = visible(part.text)
-            return part if text is part.text or text == part.text else Text(text)
-        case ToolCall():
-            arguments, name = visible(part.arguments), visible(part.name)
-            is_same = (arguments, name) == (part.arguments, part.name)
-            return part if is_same else ToolCall(part.id, name, arguments, part.kind)
-        case ToolResult():
-            parts = tuple(_visible_inner(inner) for inner in part.parts)
-            is_same = all(new is old for new, old in zip(parts, part.parts, strict=True))
-            return part if is_same else ToolResult(part.call_id, parts, part.is_error, part.kind)
-        case File():
-            return _visible_inner(part)
-        case Image() | Opaque() | Reasoning():
-            return part
-
-
-def _visible_inner(part: Text | Image | File | Opaque) -> Text | Image | File | Opaque:
-    match part:
-        case Text():
-            text = visible(part.text)
-            return part if text == part.text else Text(text)
-        case File():
-            name, text = visible(part.name), visible(part.text)
-            return (
-                part
-                if (name, text) == (part.name, part.text)
-                else structs.replace(part, raw=None, name=name, text=text)
-            )
-        case _:
-            return part

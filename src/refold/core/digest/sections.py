@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from refold.core.digest.identifiers import are_stated
-from refold.core.digest.ledger import Ledger, from_both_ends
-from refold.core.digest.line_markers import visible
+from refold.core.digest.ledger import Ledger, are_stated, from_both_ends
 from refold.core.digest.terms import contains_word
-from refold.model.message import Message, Role
+from refold.model.message import Message, Role, visible
 
 RULES = "## Rules the user gave"
 MODIFIED = "## Files modified"

@@ -32,8 +32,7 @@ from itertools import chain, islice, takewhile
 
 from msgspec import Struct
 
-from refold.core.digest.line_markers import visible
-from refold.model.message import Message, Text
+from refold.model.message import Message, Text, visible
 
 # Names of the tags around blocks that clients are known to add to a user's message. A request does
 # not say which program or person wrote a block, and people write tags too: `<context>`,

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.core.digest.ledger import EMPTY, Ledger
-from refold.core.digest.line_markers import quoted_lines, visible
+from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.terms import contains_word
 from refold.core.prompts import Count, defused
 from refold.core.summary_checks import headings
@@ -31,6 +31,7 @@ from refold.core.summary_checks.draft_faults import (
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import KnownNames, invented, known_of, without_inventions
 from refold.core.summary_checks.must_keep import fact_lines, with_facts
+from refold.model.message import visible
 
 Fault: TypeAlias = Literal[
     "empty",

@@ -232,6 +232,14 @@ def compaction(owner: str, which: str) -> Transaction[Compaction | None]:
     return rows.to_compaction(found[0]) if found else None
 
 
+def unfinished(owner: str, branch: str = "") -> Transaction[list[Compaction]]:
+    found = yield (
+        "list_branch_unfinished" if branch else "list_unfinished",
+        {"owner": owner, "branch": branch},
+    )
+    return [rows.to_compaction(row) for row in found]
+
+
 def last_change(
     owner: str, session: str, kinds: Sequence[CompactionKind] = ()
 ) -> Transaction[Compaction | None]:

@@ -65,14 +65,6 @@ def failures(owner: str, branch: str) -> Transaction[tuple[int, float]]:
     return found[0][0], found[0][1]
 
 
-def unfinished(owner: str, branch: str = "") -> Transaction[list[Compaction]]:
-    found = yield (
-        "list_branch_unfinished" if branch else "list_unfinished",
-        {"owner": owner, "branch": branch},
-    )
-    return [rows.to_compaction(row) for row in found]
-
-
 def forget_plans(owner: str, before: float) -> Transaction[int]:
     return len((yield "forget_plans", {"owner": owner, "before": before}))
 

@@ -1,4 +1,4 @@
-"""Opens an SQLite file, or refuses it without changing it.
+"""Opens an SQLite file, or refuses it without changing it; copies it while it is in use, and checks it for damage.
 
 A path is checked before the file is written to: for a missing folder, a network filesystem, a file of another program or of a newer
 Refold. SQLite's locks and shared memory need a local disk; over a network two programs can hold the same lock, which destroys the
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from random import uniform
 
@@ -335,3 +337,114 @@ def _place_and_kind(line: str) -> tuple[Path, str]:
     for code, character in _ESCAPES:
         place = place.replace(code, character)
     return Path(place), filesystem.split(" ")[0]
+
+
+# Backup, and the check for damage. A database in use consists of several files, which must not be
+# copied by hand. SQLite copies a snapshot page by page into a temporary file, which is renamed when
+# all of it is on the disk.
+
+MOST_FAULTS = 100
+"""Faults that are listed for each kind: enough to recognise the damage."""
+
+
+def copy_to(path: Path, source: apsw.Connection) -> None:
+    """Write a copy to a path that does not exist yet.
+
+    Raises:
+        StoreError: the path exists, or the copy cannot be written.
+    """
+    try:
+        _make_empty(path)
+    except FileExistsError:
+        raise StoreError(
+            "there is a file of this name already", hint="choose another name", location=str(path)
+        ) from None
+    except OSError as error:
+        raise _unwritable(path) from error
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        _make_empty(partial)
+        _copy(source, partial)
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except (OSError, apsw.Error) as error:
+        path.unlink(missing_ok=True)
+        raise _unwritable(path) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def find_faults(path: Path) -> list[str]:
+    """The faults of a database, one sentence each, without content of messages."""
+    # A new connection: one that has searched before caches an index that other programs may have changed.
+    connection = open_reader(path)
+    try:
+        return [fault for look in (_structure, _references, _messages) for fault in _found(look(connection))]
+    finally:
+        connection.close()
+
+
+def _structure(connection: apsw.Connection) -> Iterator[str]:
+    for (text,) in connection.execute(f"PRAGMA integrity_check({MOST_FAULTS})"):
+        if text != "ok":
+            yield str(text)
+
+
+def _references(connection: apsw.Connection) -> Iterator[str]:
+    for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        yield f"row {row} of table {table} refers to a row of {parent} that is not there"
+
+
+def _messages(connection: apsw.Connection) -> Iterator[str]:
+    messages = connection.execute(
+        """SELECT branch.owner, branch.id, message.seq, message.body, message.digest
+        FROM message LEFT JOIN branch ON branch.ordinal = message.branch ORDER BY message.id"""
+    )
+    for owner, branch, seq, body, digest in messages:
+        if branch is None:
+            yield f"message {seq} is of a branch that is not there"
+        elif sha256(body).digest() != digest:
+            yield f"message {seq} of branch {branch} of owner {owner} is not what it was when it came"
+
+
+def _found(faults: Iterator[str]) -> Iterator[str]:
+    """The faults that a check finds before it fails."""
+    try:
+        yield from islice(faults, MOST_FAULTS)
+    except apsw.Error as error:
+        yield f"not everything can be read ({type(error).__name__})"
+
+
+def _copy(source: apsw.Connection, path: Path) -> None:
+    target = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        with target.backup("main", source, "main") as copying:
+            while not copying.done:
+                copying.step()
+        # One file, without a log beside it, until it is opened as a store.
+        target.pragma("journal_mode", "delete")
+    finally:
+        target.close()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _make_empty(path: Path) -> None:
+    """Create a file that only its owner can read, under an unused name."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush a new name to the disk, on systems that can open folders for that."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _unwritable(path: Path) -> StoreError:
+    return StoreError(
+        "the backup cannot be written", hint="see that its folder is there and has room", location=str(path)
+    )

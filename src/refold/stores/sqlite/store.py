@@ -3,6 +3,9 @@
 A file has one writer per process, for all stores that are open on it. Reads have their own connections and threads and never wait
 for the writer. A batch of a single message is appended by one script: it checks the row of the branch without writing it, and passes
 values by position, which is much faster than by name.
+
+The index of words and the removal of deleted data delay no commit. The transaction that leaves such work records it, so that any
+later program can finish it.
 """
 
 from __future__ import annotations
@@ -20,17 +23,17 @@ from typing import Any, TypeAlias
 import apsw
 from msgspec import structs
 
+from refold.core.search_terms import spaced
 from refold.model.errors import StoreError
 from refold.ports.records import Batch, Head, SearchHit
 from refold.stores.failpoints import reach
-from refold.stores.sql import migrations, rows
+from refold.stores.search import said, scope
+from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, refuse
 from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load
 from refold.stores.sql.store import SqlStore
-from refold.stores.sqlite import maintenance
-from refold.stores.sqlite.file import PATIENCE_S, open_reader, store_error, wipe
-from refold.stores.sqlite.maintenance import copy_to, find_faults
+from refold.stores.sqlite.file import PATIENCE_S, copy_to, find_faults, open_reader, store_error, wipe
 from refold.stores.sqlite.writer import (
     Job,
     JobOutcome,
@@ -50,6 +53,8 @@ READERS = 4
 """Reader threads: during a long search the others are free, and an idle thread costs almost nothing."""
 MERGED_PAGES = 200
 """Pages of the index that are rewritten in one step: some milliseconds, so that other writers do not wait long."""
+MOST_WORDS, MOST_BYTES = 128, 262_144
+"""Messages, and bytes, that one transaction indexes: other writers wait for some milliseconds."""
 WORDS_TOGETHER = 256
 """Number of new messages after which they are indexed: a few dozen take as long as one."""
 SMALL_BYTES = 32_768
@@ -214,12 +219,12 @@ class SqliteStore(SqlStore):
     async def search(
         self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
     ) -> list[SearchHit]:
-        if await self._file.read(maintenance.is_behind, 0):
+        if await self._file.read(_is_behind, 0):
             await self._catch_up()
         return await super().search(owner, query, conversation=conversation, branch=branch, limit=limit)
 
     async def delete(self, owner: str, conversation: str = "") -> int:
-        deleted = await self._write(maintenance.delete, owner, conversation)
+        deleted = await self._write(_delete, owner, conversation)
         if deleted or not conversation:  # an owner also has other rows
             await self._wipe()
         return deleted
@@ -227,7 +232,7 @@ class SqliteStore(SqlStore):
     async def expire(
         self, owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
     ) -> int:
-        deleted = await self._write(maintenance.expire, owner, before, keep, limit)
+        deleted = await self._write(_expire, owner, before, keep, limit)
         if deleted:  # runs every hour: without a deletion the index would be rewritten in vain
             await self._wipe()
         return deleted
@@ -263,15 +268,15 @@ class SqliteStore(SqlStore):
         """
         try:
             with suppress(StoreError):
-                if await self._file.read(maintenance.is_behind, more_than):
+                if await self._file.read(_is_behind, more_than):
                     await self._catch_up()
-                if await self._file.read(maintenance.last_deletion):
+                if await self._file.read(_last_deletion):
                     await self._clear(MOST_WIPED, 0)
         finally:
             self._indexing = None
 
     async def _catch_up(self) -> None:
-        while await self._file.write(maintenance.index_some):
+        while await self._file.write(_index_some):
             pass
 
     async def _wipe(self) -> None:
@@ -288,12 +293,12 @@ class SqliteStore(SqlStore):
 
         The task is recorded in the transaction of the deletion, so another program can complete it after a crash.
         """
-        last, pages = await self._file.read(maintenance.last_deletion), -MERGED_PAGES
-        while await self._file.write(maintenance.merge, pages):
+        last, pages = await self._file.read(_last_deletion), -MERGED_PAGES
+        while await self._file.write(_merge, pages):
             pages = MERGED_PAGES
         failed = await self._file.look(lambda _: wipe(self._file.path, most_bytes, patience_ms))
         if last and failed is None:
-            await self._file.write(maintenance.forget_deletions, last)
+            await self._file.write(_forget_deletions, last)
         return failed
 
 
@@ -305,9 +310,9 @@ def _is_small(batch: Batch) -> bool:
     """True if a batch has only messages, notes and calls, of few bytes."""
     if batch.changes or batch.embeddings or batch.undoes:
         return False
-    said = sum(len(one.body) for one in batch.messages)
+    messages = sum(len(one.body) for one in batch.messages)
     beside = sum(len(call.reply) + len(call.receipt) for call in batch.calls) + sum(map(len, batch.blobs))
-    return said + beside + len(batch.notes or b"") <= SMALL_BYTES
+    return messages + beside + len(batch.notes or b"") <= SMALL_BYTES
 
 
 AppendValues: TypeAlias = tuple[object, ...]
@@ -317,14 +322,14 @@ def append_values(seen: Head, batch: Batch) -> AppendValues | None:
     """The values for the script that appends a message; None if the batch is more than one message, or needs a lookup."""
     if batch.notes is not None or batch.model is not None or not is_one_message(seen, batch):
         return None
-    said = batch.messages[0]
-    if said.seq != seen.next_seq:
+    message = batch.messages[0]
+    if message.seq != seen.next_seq:
         raise out_of_order()
     return (
-        said.seq, seen.owner, seen.branch, seen.conversation, seen.epoch, seen.revision, seen.session,
-        said.role, said.format, said.tokens, said.is_findable, said.body, sha256(said.body).digest(),
-        said.shown, said.key, said.at,
-        said.seq, said.is_findable,
+        message.seq, seen.owner, seen.branch, seen.conversation, seen.epoch, seen.revision, seen.session,
+        message.role, message.format, message.tokens, message.is_findable, message.body, sha256(message.body).digest(),
+        message.shown, message.key, message.at,
+        message.seq, message.is_findable,
     )  # fmt: skip
 
 
@@ -338,3 +343,64 @@ def append(seen: Head, asked: AppendValues, at: float, cursor: apsw.Cursor) -> t
     is_noted = cursor.execute(load("sqlite")["touch_conversation"], place).fetchall()
     reach("append.before_commit")
     return structs.replace(seen, next_seq=seen.next_seq + 1), bool(is_noted)
+
+
+# The transactions of the index of words and of the removal of deleted data
+
+
+def _is_behind(by: int) -> Transaction[bool]:
+    """True if more than this number of messages wait for the index."""
+    return bool((yield "has_unindexed", {"more_than": by}))
+
+
+def _index_some() -> Transaction[bool]:
+    """Index some of the waiting messages. Returns True if there are more."""
+    found = yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
+    if not found:
+        return False
+    spelt = [
+        {"id": which, "scope": scope(owner, conversation), "words": words}
+        for owner, conversation, which, wire, body in found
+        if (words := spaced(said(wire, body)))
+    ]
+    yield "index_words", spelt
+    # The last message of each branch: the rows are in the order of their branches.
+    yield "note_indexed", list({row[2] >> 32: {"id": row[2]} for row in found}.values())
+    return (yield from _is_behind(0))
+
+
+def _merge(pages: int) -> Transaction[bool]:
+    """Rewrite some pages of the index without deleted words. Returns True if there is more to do."""
+    before = yield "count_changes", {}
+    yield "merge_words", {"pages": pages}
+    after = yield "count_changes", {}
+    # As SQLite documents it: fewer than two changes say that nothing was left to merge.
+    return bool(after[0][0] - before[0][0] >= 2)
+
+
+def _delete(owner: str, conversation: str) -> Transaction[int]:
+    """Delete conversations, and record that the file still has to be cleared of their data."""
+    deleted = yield from conversations.delete(owner, conversation)
+    if deleted or not conversation:
+        yield "note_deletion", {}
+    return deleted
+
+
+def _expire(
+    owner: str, before: float, keep: Sequence[str] = (), limit: int | None = None
+) -> Transaction[int]:
+    """Delete conversations that were not used for long, and record it in the same way."""
+    deleted = yield from conversations.expire(owner, before, keep, limit)
+    if deleted:
+        yield "note_deletion", {}
+    return deleted
+
+
+def _last_deletion() -> Transaction[int]:
+    """The number of the last recorded deletion; 0 if the file is clear."""
+    return (yield "last_deletion", {})[0][0] or 0
+
+
+def _forget_deletions(number: int) -> Transaction[None]:
+    """Record that the file is clear of all deletions up to this number."""
+    yield "forget_deletions", {"number": number}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 
 from refold.model.message import Reasoning, Text, ToolCall, assistant, tool, user
-from refold.replay.token_counts import REFERENCE, Counting, ReferenceCounter
+from refold.replay.facts import REFERENCE, Counting, ReferenceCounter
 from refold.tokens import counter_for
 
 

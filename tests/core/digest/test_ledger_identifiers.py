@@ -1,7 +1,6 @@
 import pytest
 
-from refold.core.digest.identifiers import MAX_PER_TEXT, are_stated, identifiers
-from refold.core.digest.ledger import MAX_IDS
+from refold.core.digest.ledger import MAX_IDS, MAX_PER_TEXT, are_stated, identifiers
 from refold.model.message import ToolCall, assistant, tool, user
 from tests.core.digest.ledgers import ledger_of
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from refold.core.policy import MessagesToRefine, RemainingTokens, TokenRatio
-from refold.core.presets.block import policy_of, read_block
-from refold.core.presets.librechat import LIBRECHAT, PROMPTS, WITHOUT_SUMMARIES
+from refold.core.presets.librechat import LIBRECHAT, PROMPTS, WITHOUT_SUMMARIES, policy_of_block, read_block
 from refold.core.stages import Trim
 from refold.model.budget import Share
 from refold.model.errors import ConfigError
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.feature("C16")
 
 
 def policy(**values):
-    return policy_of(read_block(values))
+    return policy_of_block(read_block(values))
 
 
 def test_an_empty_block_is_the_preset_itself():
@@ -50,7 +49,7 @@ def test_the_length_is_taken_from_either_place_and_its_own_key_wins():
 def test_parameters_that_are_the_model_s_own_are_left_to_it():
     block = read_block({"parameters": {"temperature": 0.1, "maxSummaryTokens": 9, "top_p": 0.5}})
     assert block.fields == {"top_p": 0.5}
-    assert policy_of(block).recipe.temperature == 0.1
+    assert policy_of_block(block).recipe.temperature == 0.1
     assert policy(parameters={"temperature": None}).recipe.temperature is None
 
 
