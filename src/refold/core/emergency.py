@@ -18,6 +18,7 @@ from refold.core.digest.pieces import head
 from refold.core.digest.sections import rules_section
 from refold.core.fold import Folded, UserRequest, unread_by_model
 from refold.core.policy import Policy
+from refold.core.secrets.redact import redact
 from refold.core.shown import Edit, Item, Room, handle_of, reduce
 from refold.core.stages import AnyStage
 from refold.core.unread_cut import LEAST_BESIDE, needed
@@ -121,6 +122,7 @@ def _with_note(
     said = "\n".join((before, opening, *typed))
     most = min(left, share_of(shares[1], room.tokens)) * _CHARACTERS_PER_TOKEN
     rules = rules_section(folded.ledger.rules, most, shown=said)
+    opening, rules = (redact(one, known=folded.secrets) for one in (opening, rules))  # a summary has none
     text = "\n".join(
         line for line in (opening.rstrip("\n"), rules, before, _dropped_text(gone, policy)) if line
     )
