@@ -21,6 +21,7 @@ from refold.core.digest.typed_text import is_typed, request_text
 from refold.core.fold import Folded, UserRequest
 from refold.core.measure import Calibration, Meter, forget_sums
 from refold.core.secrets.redact import redact
+from refold.core.shown import Edit
 from refold.core.view import View
 from refold.engine.actions import Outcome
 from refold.engine.session_search import NOTHING, Meaning
@@ -111,6 +112,22 @@ def read_notes(notes: bytes) -> Notes:
         return msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise Damaged("the notes of the conversation cannot be read") from None
+
+
+def read_edits(change: Compaction) -> tuple[Edit, ...]:
+    """Decode the edits of a stored change.
+
+    Raises:
+        Damaged: these bytes are no edits, or name messages that the branch did not have at that time.
+    """
+    try:
+        edits = msgspec.json.decode(change.edits, type=tuple[Edit, ...]) if change.edits else ()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Damaged(f"the edits of the compaction {change.id} cannot be read") from None
+    for edit in edits:
+        if edit.seq >= change.size:
+            raise Damaged(f"the edits of the compaction {change.id} name message {edit.seq} of {change.size}")
+    return edits
 
 
 def read_fill_level(notes: bytes) -> FillLevel:
