@@ -28,7 +28,7 @@ from refold.core.secrets.redact import redact
 from refold.core.unread_cut import seen_of, system_texts
 from refold.core.user_requests import keep_ends, request_lines, with_requests
 from refold.model.message import user
-from refold.model.summary import Summary, SummaryKind
+from refold.model.summary import Summary, SummaryKind, joined
 
 MAX_DIGEST = 16_000
 """Tokens. `recall` finds anything beyond this faster than reading does, and the selection stays fast in any window."""
@@ -46,7 +46,7 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     """Write the task, the rules and a digest, within the room of the request."""
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
     room = request.max_tokens - _framing(folded, frame)
-    previous = request.previous[-1] if request.previous and not is_own else None
+    previous = None if is_own else joined(request.previous)
     known = previous is not None and previous.kind == "extractive"
     told = _carried_text(previous, room, folded) if previous else ""
     asked = _requests(request, folded, frame)
@@ -184,11 +184,12 @@ def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) ->
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
     opening = "".join(f"{line}\n" for line in _requests(request, folded, frame))
     room = max(0, request.max_tokens - _framing(folded, frame) - counter.text(opening))
-    fitting = (text for text in _mechanical(request, folded, room) if counter.text(text) <= room)
+    newest = request.previous[-1] if request.previous else None
+    previous = newest if is_own else joined(request.previous)
+    fitting = (text for text in _mechanical(request, previous, folded, room) if counter.text(text) <= room)
     first = request.first if is_own else 0
     text = f"{opening}{next(fitting, '')}"
     made = _summary(text, first, request, folded, frame, kind="mechanical")
-    previous = request.previous[-1] if request.previous else None
     begins = _first_number(request)
     told = previous.told_until if previous else begins
     made = structs.replace(made, requests=len(opening), told=told)
@@ -200,14 +201,15 @@ def _first_number(request: SummaryRequest) -> int:
     return min((item.seq for item in request.items), default=request.first)
 
 
-def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:
+def _mechanical(
+    request: SummaryRequest, previous: Summary | None, folded: Folded, room: int
+) -> Iterator[str]:
     """Candidate texts, each shorter than the one before."""
     turn_from = request.last if request.turn_from is None else max(request.turn_from, request.first)
     write = partial(
         mechanical, folded.originals(request.first, turn_from), turn=folded.originals(turn_from, request.last)
     )
-    before = request.previous[-1].own_text if request.previous else ""
-    number = request.previous[-1].number if request.previous else 0
+    before, number = (previous.own_text, previous.number) if previous else ("", 0)
     for share in _SHRINKING[:-1]:
         lists = int(room * share) * CHARACTERS_PER_TOKEN
         yield write(folded.ledger, previous=before, room=lists)
