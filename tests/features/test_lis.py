@@ -530,17 +530,22 @@ def assert_each_message_is_in_one_session(sessions, size):
 
 
 @pytest.mark.feature("L2")
-async def test_a_new_session_has_no_parent_and_the_old_one_is_summarised_in_the_background():
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{folder}/chats.db"])
+async def test_a_new_session_has_no_parent_and_the_old_one_is_summarised_in_the_background(tmp_path, url):
     may_write = asyncio.Event()
 
     async def slow(messages, *, previous, max_tokens):
         await may_write.wait()
         return SUMMARY
 
-    async with refold.Engine("memory:", model="gpt-4o", window=8_000, summariser=slow) as engine:
+    url = url.format(folder=tmp_path)
+    async with refold.Engine(url, model="gpt-4o", window=8_000, summariser=slow) as engine:
         talk = await engine.conversation("shop")
         await talk.add(*turns(6))
-        await asyncio.gather(talk.start_session(), talk.add("Something else."))  # one waits for the other
+        begun = asyncio.create_task(talk.start_session())
+        await asyncio.sleep(0)
+        await talk.add("Something else.")  # it waits for the new session
+        await begun
 
         assert (await talk.context())["messages"] == [question("Something else.")]
         old, new = await engine.sessions("shop")
