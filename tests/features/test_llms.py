@@ -1245,3 +1245,19 @@ async def test_the_gateway_sends_no_secret_in_a_summary_of_its_own():
         status, receipts = await asked(gate, "GET", f"conversations/{name}/receipts")
     assert status == 200
     assert "summarise" in json.dumps(receipts)
+
+
+@pytest.mark.feature("X19", "L3")
+async def test_a_closed_session_is_resumed_without_its_secrets(tmp_path):
+    async with refold.Engine(f"sqlite:///{tmp_path}/a.db", model="gpt-4o", window=4_000) as engine:
+        talk = await engine.conversation("shop")
+        await talk.add(*told_secrets(6))
+        await talk.start_session()
+        closed, _ = await engine.sessions("shop")
+        (written,) = await engine.summaries([closed.summary])
+        assert is_without_secrets(written.summary.text)
+    async with refold.Engine(f"sqlite:///{tmp_path}/a.db", model="gpt-4o", window=1_500) as engine:
+        talk = await engine.conversation("shop")
+        await talk.resume(closed)
+        await talk.add("And now?")
+        assert is_without_secrets(json.dumps(await talk.context()))

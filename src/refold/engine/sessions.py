@@ -28,7 +28,7 @@ from refold.core.plan import SummaryRequest, pinned_units, request_room
 from refold.core.shown import Item
 from refold.core.user_requests import request_lines, with_requests
 from refold.engine.journal import Journal, conversation_gone, empty_view, encoder, write_notes, write_snapshot
-from refold.engine.state import Secrecy, State
+from refold.engine.state import State
 from refold.engine.summary_jobs import (
     CLOSED,
     MOVED_ON,
@@ -337,8 +337,8 @@ def request_of(state: State, shown: Folded, session: Session, last: int) -> Summ
 
 def digest_of(journal: Journal, state: State, shown: Folded, session: Session, last: int) -> StoredSummary:
     """Return a digest of all messages that a session showed."""
-    known = state.secrecy.known | Secrecy().search(shown).known
-    shown = structs.replace(shown, secrets=known)
+    secrecy = structs.replace(state.secrecy, searched=0).search(shown)
+    shown = structs.replace(shown, secrets=secrecy.known)
     summary = summarise(request_of(state, shown, session, last), shown, state.frame)
     return StoredSummary(
         id=digest_id(session), summary=structs.replace(summary, reserve=()), at=journal.clock()
