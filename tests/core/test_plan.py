@@ -625,14 +625,14 @@ class TestResolve:
         assert done.decision == "refuse"
         assert done.refusal == "154 tokens do not fit into 90, and nothing more can be taken away"
 
-    def test_secrets_of_the_user_do_not_stand_in_a_summary_by_a_model(self):
+    def test_secrets_of_the_user_stand_in_no_summary(self):
         secret = "sk-proj-4f9a8b7c6d5e4f3a2b1c0d9e8f7a6b5c"
         messages = [user(f"my key is {secret}"), *talk("a u a u a")]
-        for kind, is_there in (("model", False), ("extractive", True)):
+        for kind in ("model", "extractive", "mechanical"):
             planned = plan(folded(messages), frame(1_000), structs.replace(MANUAL, cut=4))
             done = resolve(planned, summary_for(planned, kind=kind))
             assert done.decision == "summarise"
-            assert (secret in done.next.summaries[0].text) is is_there
+            assert secret not in done.next.summaries[0].text
 
 
 class TestGiveUp:

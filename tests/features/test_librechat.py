@@ -578,6 +578,32 @@ async def test_the_block_is_a_table_of_the_settings_and_the_gateway_uses_it():
     assert sent["model"] == "gpt-4o"
 
 
+LENGTHS = {
+    "of the block": ({"maxSummaryTokens": 6_000}, 6_000),
+    "of its parameters": ({"parameters": {"maxSummaryTokens": 6_000}}, 6_000),
+    "of both": ({"maxSummaryTokens": 700, "parameters": {"maxSummaryTokens": 6_000}}, 700),
+}
+
+
+@pytest.mark.feature("C16")
+@pytest.mark.parametrize("block, length", LENGTHS.values(), ids=LENGTHS)
+async def test_the_length_of_a_summary_is_sent_as_it_is_set(block, length):
+    async with (
+        ScriptedUpstream(otherwise=CHECKPOINT) as upstream,
+        served(
+            upstream,
+            window=64_000,
+            compaction_preset="librechat",
+            compaction_summarization=[json_toml(block)],
+        ) as gate,
+        gate.openai() as client,
+    ):
+        await client.chat.completions.create(model="gpt-4o", messages=long_request(200))
+        *asked, _ = (json.loads(one.body) for one in upstream.requests)
+    assert asked
+    assert {one["max_tokens"] for one in asked} == {length}
+
+
 def json_toml(value):
     """A value as an inline table of TOML."""
     if isinstance(value, dict):

@@ -530,17 +530,22 @@ def assert_each_message_is_in_one_session(sessions, size):
 
 
 @pytest.mark.feature("L2")
-async def test_a_new_session_has_no_parent_and_the_old_one_is_summarised_in_the_background():
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{folder}/chats.db"])
+async def test_a_new_session_has_no_parent_and_the_old_one_is_summarised_in_the_background(tmp_path, url):
     may_write = asyncio.Event()
 
     async def slow(messages, *, previous, max_tokens):
         await may_write.wait()
         return SUMMARY
 
-    async with refold.Engine("memory:", model="gpt-4o", window=8_000, summariser=slow) as engine:
+    url = url.format(folder=tmp_path)
+    async with refold.Engine(url, model="gpt-4o", window=8_000, summariser=slow) as engine:
         talk = await engine.conversation("shop")
         await talk.add(*turns(6))
-        await asyncio.gather(talk.start_session(), talk.add("Something else."))  # one waits for the other
+        begun = asyncio.create_task(talk.start_session())
+        await asyncio.sleep(0)
+        await talk.add("Something else.")  # it waits for the new session
+        await begun
 
         assert (await talk.context())["messages"] == [question("Something else.")]
         old, new = await engine.sessions("shop")
@@ -941,3 +946,63 @@ async def test_a_client_s_own_breakpoints_beyond_four_are_left_out_oldest_first(
     held = ["cache_control" in one["content"][0] for one in sent["messages"]]
     assert held == [False] * (system + messages - 4) + [True] * (4 - system)
     assert [one["content"][0]["text"] for one in sent["messages"]] == [f"m{at}" for at in range(messages)]
+
+
+# From summaries of their own messages to one of everything
+
+CODES = ("Amber Lighthouse", "Copper Windmill", "Velvet Compass")
+
+
+class CodeWriter:
+    """Writes one code word into each summary, and keeps the previous summary that it was given."""
+
+    def __init__(self):
+        self.previous, self.codes = [], iter((*CODES, *["Silver Bridge"] * 9))
+
+    async def __call__(self, messages, *, previous, max_tokens):
+        self.previous.append(previous)
+        return f"The user asks about crates in the hall of the {next(self.codes)}."
+
+
+async def fold(talk, turns=3):
+    for number in range(turns):
+        await talk.add(question(f"Where is crate {number}? " + "It was blue and heavy. " * 60))
+        await talk.context()
+        await talk.add(answer(f"Crate {number} is in hall {number}."))
+    await talk.add(question("And now?"))
+    await talk.compact(keep=0)
+    await talk.add(answer("Well."))
+
+
+@pytest.mark.feature("L4", "O7")
+@pytest.mark.parametrize("preset", ["opal", "llms", "picoclaw", "librechat"])
+@pytest.mark.parametrize("has_model", [True, False])
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_a_summary_of_everything_is_built_on_all_summaries_that_stand(
+    tmp_path, preset, has_model, is_restarted
+):
+    url, writer = f"sqlite:///{tmp_path}/chats.db", CodeWriter()
+    async with refold.Engine(url, model="gpt-4o", window=30_000) as engine:
+        talk = await engine.conversation("crates", preset="lis", summariser=writer)
+        for _ in CODES:
+            await fold(talk)
+        assert writer.previous == ["", "", ""]  # its summaries cover their own messages only
+        assert len(talk.state.folded.summaries) == 3
+        if not is_restarted:
+            other = await engine.conversation(
+                "crates", preset=preset, summariser=writer if has_model else None
+            )
+            await fold(other)
+            shown = other.state.folded.summaries
+    if is_restarted:
+        async with refold.Engine(url, model="gpt-4o", window=30_000) as engine:
+            other = await engine.conversation(
+                "crates", preset=preset, summariser=writer if has_model else None
+            )
+            await fold(other)
+            shown = other.state.folded.summaries
+    (summary,) = shown
+    if has_model:
+        assert all(code in writer.previous[3] for code in CODES)
+    else:
+        assert all(code in summary.text for code in CODES)

@@ -601,6 +601,10 @@ async def test_a_model_that_fails_leaves_the_conversation_going(preset):
     await run.play(4, words=40, turns=120)
     assert run.count(refold.SummaryFailed) >= 1
     assert "model" not in run.folds()
+    if preset in ("refold", "lis", "llms"):  # the others have a text of counts and files of their own
+        assert set(run.folds()) == {"digest"}
+    made = [one.summary for one in run.chat.receipts if one.summary]
+    assert min(one.tokens for one in made) > 200  # no stub stands for thousands of tokens
     assert all(fields["messages"][-1]["content"].startswith("Where is crate") for fields in run.sent)
     await run.chat.close()
 
@@ -1175,8 +1179,85 @@ async def test_what_is_sensitive_stays_out_of_summaries_and_embeddings(how, has_
     assert not any(words in one.body.decode() for one in writer.requests)
     assert embedder.read
     assert not any(words in one for one in embedder.read)
-    if (
-        has_model or how != "secret"
-    ):  # a digest is for the conversation's own model, which was told the secret
-        assert words not in shown
+    assert words not in shown
     assert words in original["content"]
+
+
+PASSWORD = "hunter2277xyz"
+
+
+def told_secrets(turns=40):
+    """A long chat: the task and a rule hold a secret, and a password is said again without its name."""
+    yield user_said(f"Never forget: the key is {SECRET}. Log in with {PASSWORD} first.")
+    yield {"role": "assistant", "content": "I see."}
+    yield user_said(f"By the way, the password is {PASSWORD}")
+    yield {"role": "assistant", "content": f"I typed {PASSWORD} and went on."}
+    for number in range(turns):
+        yield user_said(f"Question {number} about the module_{number}: {TEXT[:600]}")
+        yield {"role": "assistant", "content": f"Answer {number}: {TEXT[:600]}"}
+
+
+def user_said(text):
+    return {"role": "user", "content": text}
+
+
+def is_without_secrets(text):
+    return SECRET not in text and PASSWORD not in text and "[api key]" in text
+
+
+@pytest.mark.feature("X19")
+@pytest.mark.parametrize("preset", ALL)
+def test_secrets_stay_out_of_the_summaries_that_no_model_writes(preset):
+    talk = Conversation("gpt-4o", window=4_000, preset=preset)
+    for message in told_secrets():
+        talk.add(message)
+        if message["role"] == "user":
+            shown = json.dumps(talk.context())
+            if talk.receipts and talk.receipts[-1].decision == "summarise":
+                assert is_without_secrets(shown)
+    made = [one for one in talk.receipts if one.summary]
+    assert made
+    assert all(is_without_secrets(one.summary.text) for one in made)
+    shown = json.dumps(talk.compact(keep=400))
+    assert is_without_secrets(shown)
+    assert SECRET in str(talk.recall("#m0"))
+
+
+@pytest.mark.feature("X19")
+def test_no_command_writes_a_secret_into_a_summary(tmp_path):
+    chat, short = tmp_path / "chat.json", tmp_path / "short.json"
+    chat.write_text(json.dumps(list(told_secrets())))
+    cli(tmp_path, "compact", str(chat), "--window", "4000", "--output", str(short))
+    assert is_without_secrets(short.read_text())
+    cli(tmp_path, "import", str(chat), "--as", "shop")
+    cli(tmp_path, "compact", "shop", "--window", "4000")
+    assert is_without_secrets(cli(tmp_path, "recall", "shop", "#s0"))
+
+
+@pytest.mark.feature("X19")
+async def test_the_gateway_sends_no_secret_in_a_summary_of_its_own():
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=4_000, summariser_enabled=False) as gate,
+    ):
+        name, _ = await send(gate, list(told_secrets())[:-1])
+        assert is_without_secrets(upstream.requests[-1].body.decode())
+        status, receipts = await asked(gate, "GET", f"conversations/{name}/receipts")
+    assert status == 200
+    assert "summarise" in json.dumps(receipts)
+
+
+@pytest.mark.feature("X19", "L3")
+async def test_a_closed_session_is_resumed_without_its_secrets(tmp_path):
+    async with refold.Engine(f"sqlite:///{tmp_path}/a.db", model="gpt-4o", window=4_000) as engine:
+        talk = await engine.conversation("shop")
+        await talk.add(*told_secrets(6))
+        await talk.start_session()
+        closed, _ = await engine.sessions("shop")
+        (written,) = await engine.summaries([closed.summary])
+        assert is_without_secrets(written.summary.text)
+    async with refold.Engine(f"sqlite:///{tmp_path}/a.db", model="gpt-4o", window=1_500) as engine:
+        talk = await engine.conversation("shop")
+        await talk.resume(closed)
+        await talk.add("And now?")
+        assert is_without_secrets(json.dumps(await talk.context()))

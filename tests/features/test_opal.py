@@ -23,6 +23,7 @@ from tests.features.folds import ALL
 from tests.features.test_llms import cli
 from tests.formats import answer, chat_call, chat_result, question, turn
 from tests.gateway.conftest import served, target_for
+from tests.gateway.test_admin import asked
 
 PATCH = "*** Begin Patch\n*** Update File: src/cart.py\n@@\n-x\n+y\n*** End Patch"
 READS = {
@@ -256,6 +257,63 @@ async def test_a_stated_window_is_learnt_for_every_conversation_with_the_model(t
         assert (kept.model, kept.window) == ("unknown-x", window)
 
 
+@pytest.mark.feature("O15", "X8")
+@pytest.mark.parametrize("model", ["gpt-5", "openai/gpt-5-mini-2025-08-07", "gpt-5-of-my-own"])
+async def test_a_model_that_reads_less_than_its_window_gets_no_more(model):
+    talk = AsyncConversation(model, preset="librechat")
+    for number in range(6):
+        await talk.add(prose(36_000, number * 4_500), answer(f"Answer {number}."))
+    await talk.add("And now?")
+    assert (await talk.status()).tokens > 272_000  # and far below window, output and reserve
+    await talk.context()
+    status = await talk.status()
+    assert status.tokens <= status.limit == 272_000
+    assert re.search(r"= 3\d\d,\d\d\d, at most 272,000 as the model's input$", status.arithmetic)
+    assert (talk.window.tokens, talk.window.max_input) == (400_000, 272_000)
+
+
+@pytest.mark.feature("O15")
+@pytest.mark.parametrize("settings", [{"window": 500_000}, {"window": 12_000}])
+async def test_an_override_comes_before_the_limit_of_the_input(settings):
+    talk = AsyncConversation("gpt-5", **settings)
+    status = await talk.status()
+    assert "input" not in status.arithmetic
+    assert status.limit == settings["window"] * 99 // 100 - talk.max_output
+
+
+@pytest.mark.feature("O15")
+def test_the_commands_show_the_limit_of_the_input(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("REFOLD_STORE_URL", f"sqlite:///{tmp_path}/a.db")
+    chat = tmp_path / "chat.json"
+    chat.write_text(json.dumps({"model": "gpt-5", "messages": [{"role": "user", "content": "Hello."}]}))
+    for command in (["context", str(chat)], ["compact", str(chat), "--dry-run"]):
+        assert run(command) == 0
+        told = capsys.readouterr()
+        assert "at most 272,000 as the model's input" in " ".join((told.out + told.err).split())
+    assert run(["models", "openai/gpt-5"]) == 0
+    head, first, *_ = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["window", "input", "output"]
+    assert first.split()[:3] == ["400,000", "272,000", "128,000"]
+
+
+@pytest.mark.feature("O15")
+async def test_the_gateway_shows_and_keeps_the_limit_of_the_input():
+    turns = [(question(prose(36_000, number * 4_500)), answer("Yes.")) for number in range(6)]
+    messages = [one for pair in turns for one in pair] + [question("And now?")]
+    body = json.dumps({"model": "gpt-5", "max_tokens": 1_000, "messages": messages}).encode()
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+    ):
+        status, told, _ = await gate.post("/v1/chat/completions", body)
+        assert status == 200
+        assert told["x-refold-window"] == "400000 (catalogue)"
+        assert len(upstream.requests[-1].body) < len(body)
+        _, found = await asked(gate, "GET", f"conversations/{told['x-refold-conversation']}")
+        assert "at most 272,000 as the model's input" in found["arithmetic"]
+
+
 @pytest.mark.feature("O15")
 async def test_an_override_comes_before_a_learnt_window(tmp_path):
     async with AsyncEngine(f"sqlite:///{tmp_path}/a.db", model="unknown-x") as engine:
@@ -350,7 +408,7 @@ async def test_behind_the_gateway_one_refusal_is_enough_for_all_conversations(wi
 async def test_an_assumed_window_is_logged_once_for_a_model(caplog):
     for _ in range(2):
         for model in ("brand-new-1", "gpt-4o-of-my-own-1", "gpt-4o"):
-            talk = AsyncConversation(model)
+            talk = AsyncConversation(model, preset="librechat")
             await talk.add("Hello.")
             await talk.context()
     told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]

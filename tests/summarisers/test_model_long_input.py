@@ -102,6 +102,9 @@ TELLING = {
     "nothing at all": lambda size: None,
     "a limit that was not reached": lambda size: Overflow("input_too_long", limit=90_000),
     "a limit of bytes": lambda size: Overflow("bytes_too_large", limit=700),
+    "a window that no model has": lambda size: Overflow("input_too_long", limit=12),
+    "a larger window than any": lambda size: Overflow("input_too_long", 10**12, prompt=10**12),
+    "a limit of a minute": lambda size: Overflow("input_too_long", limit=300, limit_of="minute"),
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ that took it, so that every missing message can be found again. `refold compact`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -19,6 +20,7 @@ from refold.core.fold import Folded
 from refold.core.shown import Edit, handle_of
 from refold.core.view import ViewEntry
 from refold.engine.state import Receipt, SummaryAuthor
+from refold.model.errors import Damaged
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount
@@ -325,7 +327,14 @@ def _changed_document(change: MessageChange) -> dict[str, object]:
 
 
 def compaction_document(one: Compaction) -> dict[str, object]:
-    """A stored compaction for programs."""
+    """A stored compaction for programs. Damaged edits are null: they must not hide the other compactions of a
+    list, nor that one was undone.
+    """
+    from refold.engine.journal import read_edits
+
     hidden = ("shown", "edits", "holder", "until", "attempts")
     fields = {key: value for key, value in structs.asdict(one).items() if key not in hidden}
-    return {**fields, "edits": msgspec.json.decode(one.edits) if one.edits else []}
+    edits: object = None
+    with suppress(Damaged):
+        edits = msgspec.to_builtins(read_edits(one))
+    return {**fields, "edits": edits}

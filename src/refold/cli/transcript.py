@@ -66,7 +66,8 @@ def size_up(request: Request, sizes: SizeOptions) -> Sizing:
 
     model, source = choose_model(request, sizes)
     window = window_for(model, override=sizes.window)
-    budget = Budget(window=window.tokens, max_output=choose_max_output(request, sizes))
+    output = choose_max_output(request, sizes)
+    budget = Budget(window=window.tokens, max_input=window.max_input, max_output=output)
     return Sizing(model, source, budget, window.source, window.warning)
 
 

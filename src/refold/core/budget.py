@@ -73,8 +73,15 @@ def with_window(budget: Budget, window: int) -> Budget:
     output = budget.max_output
     if not budget.is_output_stated:
         output = min(output, window // OUTPUT_PART)
+    # A larger window than the known one is another model's, or a new version's: its input limit is not known.
+    most = budget.max_input if window <= budget.window else 0
     return structs.replace(
-        budget, window=window, source="learned", limit=min(budget.limit, window), max_output=output
+        budget,
+        window=window,
+        source="learned",
+        limit=min(budget.limit, window),
+        max_input=most,
+        max_output=output,
     )
 
 
@@ -125,11 +132,18 @@ class OutputRoom(Struct, frozen=True):
     lowered: int
     """The output to ask for if the request does not fit with `asked`; equal to `asked` if it must not be lowered."""
     reserve: int
+    max_input: int = 0
+    """The model's own limit of input; 0 if it has none besides its window."""
 
     @property
     def left(self) -> int:
         """Tokens left for messages with the requested output; may be negative."""
-        return self.window - self.instructions - self.asked
+        return self.left_with(self.asked)
+
+    def left_with(self, output: int) -> int:
+        """Tokens left for messages with this output."""
+        most = self.window - output
+        return min(most, self.max_input or most) - self.instructions
 
     @property
     def is_tight(self) -> bool:
@@ -137,13 +151,14 @@ class OutputRoom(Struct, frozen=True):
 
     def arithmetic(self, output: int) -> str:
         """The room for messages, written as a sum."""
-        left = self.window - self.instructions - output
+        left, rest = self.left_with(output), self.window - self.instructions - output
         was = f" (lowered from {self.asked:,})" if output < self.asked else ""
         held = min(self.reserve, left)
         kept = f" ({held:,} of them in reserve)" if held > 0 else ""
+        most = f", at most {left:,} by the model's input of {self.max_input:,}" if left < rest else ""
         return (
             f"window {self.window:,} − instructions {self.instructions:,} − output {output:,}{was}"
-            f" = {left:,} left for messages{kept}"
+            f" = {rest:,} left for messages{most}{kept}"
         )
 
     @property
@@ -156,7 +171,7 @@ class OutputRoom(Struct, frozen=True):
 
     def edit(self, output: int) -> Edit:
         """The record of a request that was sent with less output than it asked for."""
-        left = self.window - self.instructions - output
+        left = self.left_with(output)
         reason = f"output lowered: instructions take {self.instructions:,} of {self.window:,} tokens, {left:,} are left for messages"
         return Edit(STAGE, NO_SEQ, self.asked, output, reason)
 
@@ -169,7 +184,8 @@ def output_room(budget: Budget, instructions: int) -> OutputRoom:
     window, asked = budget.window, budget.max_output
     quarter = -(-window // MESSAGES_PART)
     wanted = max(window - instructions - quarter, least_output(window, budget.thinking))
-    return OutputRoom(window, instructions, asked, min(asked, wanted), tokens_of(budget.reserve, budget))
+    reserve = tokens_of(budget.reserve, budget)
+    return OutputRoom(window, instructions, asked, min(asked, wanted), reserve, budget.max_input)
 
 
 def output_after(

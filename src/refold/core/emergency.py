@@ -18,11 +18,12 @@ from refold.core.digest.pieces import head
 from refold.core.digest.sections import rules_section
 from refold.core.fold import Folded, UserRequest, unread_by_model
 from refold.core.policy import Policy
+from refold.core.secrets.redact import redact
 from refold.core.shown import Edit, Item, Room, handle_of, reduce
 from refold.core.stages import AnyStage
 from refold.core.unread_cut import LEAST_BESIDE, needed
 from refold.core.user_requests import missing_lines, request_lines
-from refold.model.summary import Summary
+from refold.model.summary import Summary, joined
 from refold.model.window import Fixed
 
 SHARES = ((0.35, 0.10), (0.15, 0.10), (0.0, 0.05), (0.0, 0.0))
@@ -121,6 +122,7 @@ def _with_note(
     said = "\n".join((before, opening, *typed))
     most = min(left, share_of(shares[1], room.tokens)) * _CHARACTERS_PER_TOKEN
     rules = rules_section(folded.ledger.rules, most, shown=said)
+    opening, rules = (redact(one, known=folded.secrets) for one in (opening, rules))  # a summary has none
     text = "\n".join(
         line for line in (opening.rstrip("\n"), rules, before, _dropped_text(gone, policy)) if line
     )
@@ -131,7 +133,7 @@ def _with_note(
     note = Summary(
         text, 0, covered, counter.text(text), "mechanical", "cumulative", requests=len(opening), told=told
     )
-    note = unread_by_model(note, so_far[-1] if so_far else None, folded, begins)
+    note = unread_by_model(note, joined(so_far), folded, begins)
     return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, fixed))
 
 

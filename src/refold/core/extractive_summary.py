@@ -2,7 +2,8 @@
 
 The extractive summary carries the task and the user's rules word for word, and fills the rest of its room
 with a digest of the leaving messages, chosen so that it does not repeat the messages that stay. The
-mechanical summary is the fallback: statistics, files and rules, with the text of the previous summary.
+mechanical summary is the fallback: statistics, files and rules, with the text of the previous summary. Both
+have placeholders for secrets.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from refold.core.secrets.redact import redact
 from refold.core.unread_cut import seen_of, system_texts
 from refold.core.user_requests import keep_ends, request_lines, with_requests
 from refold.model.message import user
-from refold.model.summary import Summary, SummaryKind
+from refold.model.summary import Summary, SummaryKind, joined
 
 MAX_DIGEST = 16_000
 """Tokens. `recall` finds anything beyond this faster than reading does, and the selection stays fast in any window."""
@@ -45,7 +46,7 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     """Write the task, the rules and a digest, within the room of the request."""
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
     room = request.max_tokens - _framing(folded, frame)
-    previous = request.previous[-1] if request.previous and not is_own else None
+    previous = None if is_own else joined(request.previous)
     known = previous is not None and previous.kind == "extractive"
     told = _carried_text(previous, room, folded) if previous else ""
     asked = _requests(request, folded, frame)
@@ -72,7 +73,7 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
     first = request.first if is_own else 0
     made = _summary(text, first, request, folded, frame, found.reserve)
     opening = sum(len(line) + 1 for line in asked)
-    made = structs.replace(made, requests=opening)
+    made = _without_secrets(structs.replace(made, requests=opening), folded, frame)
     return unread_by_model(made, previous, folded, _first_number(request))
 
 
@@ -98,7 +99,8 @@ def extended(written: Summary, request: SummaryRequest, folded: Folded, frame: F
         turn_from=request.turn_from,
         usual=min(MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective)),
     )
-    text = "\n".join(part for part in (written.text, found.text) if part)
+    told = redact(found.text, known=folded.secrets)
+    text = "\n".join(part for part in (written.text, told) if part)
     tokens = counter.text(text) + _framing(folded, frame)
     return structs.replace(
         written, text=text, last=request.last, tokens=tokens, told=written.told_until, reserve=found.reserve
@@ -122,7 +124,10 @@ def switch_summary(folded: Folded, frame: Frame, now: Now, written: Summary) -> 
         whole = extended(written, request, folded, frame)
     else:
         whole = _with_digest_of(newest, written, folded, frame)
-    lines = tuple(map(redact, requests_for(folded, items, newest.last, frame, request)))
+    lines = tuple(
+        redact(line, known=folded.secrets)
+        for line in requests_for(folded, items, newest.last, frame, request)
+    )
     whole = with_requests(whole, lines, folded.shown.counter)
     whole = structs.replace(whole, read=newest.read, modified=newest.modified)
     view, older = folded.shown, tokens_of(frame.policy.ancestors, frame.budget)
@@ -140,7 +145,7 @@ def _with_digest_of(newest: Summary, written: Summary, folded: Folded, frame: Fr
         return written
     counter = folded.shown.counter
     room = max(newest.tokens - written.tokens, share_of(GAP_SHARE, effective_for(frame, BEFORE_CALL)))
-    text = newest.own_text
+    text = redact(newest.own_text, known=folded.secrets)
     while text and counter.text(text) > room:
         text = head(text, len(text) * 3 // 4)
     text = "\n".join(part for part in (written.text, text) if part)
@@ -179,14 +184,16 @@ def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) ->
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
     opening = "".join(f"{line}\n" for line in _requests(request, folded, frame))
     room = max(0, request.max_tokens - _framing(folded, frame) - counter.text(opening))
-    fitting = (text for text in _mechanical(request, folded, room) if counter.text(text) <= room)
+    newest = request.previous[-1] if request.previous else None
+    previous = newest if is_own else joined(request.previous)
+    fitting = (text for text in _mechanical(request, previous, folded, room) if counter.text(text) <= room)
     first = request.first if is_own else 0
     text = f"{opening}{next(fitting, '')}"
     made = _summary(text, first, request, folded, frame, kind="mechanical")
-    previous = request.previous[-1] if request.previous else None
     begins = _first_number(request)
     told = previous.told_until if previous else begins
     made = structs.replace(made, requests=len(opening), told=told)
+    made = _without_secrets(made, folded, frame)
     return unread_by_model(made, previous, folded, begins)
 
 
@@ -194,14 +201,15 @@ def _first_number(request: SummaryRequest) -> int:
     return min((item.seq for item in request.items), default=request.first)
 
 
-def _mechanical(request: SummaryRequest, folded: Folded, room: int) -> Iterator[str]:
+def _mechanical(
+    request: SummaryRequest, previous: Summary | None, folded: Folded, room: int
+) -> Iterator[str]:
     """Candidate texts, each shorter than the one before."""
     turn_from = request.last if request.turn_from is None else max(request.turn_from, request.first)
     write = partial(
         mechanical, folded.originals(request.first, turn_from), turn=folded.originals(turn_from, request.last)
     )
-    before = request.previous[-1].own_text if request.previous else ""
-    number = request.previous[-1].number if request.previous else 0
+    before, number = (previous.own_text, previous.number) if previous else ("", 0)
     for share in _SHRINKING[:-1]:
         lists = int(room * share) * CHARACTERS_PER_TOKEN
         yield write(folded.ledger, previous=before, room=lists)
@@ -227,6 +235,19 @@ def _summary(
 ) -> Summary:
     tokens = folded.shown.counter.text(text) + _framing(folded, frame)
     return Summary(text, first, request.last, tokens, kind, frame.policy.scope, reserve)
+
+
+def _without_secrets(made: Summary, folded: Folded, frame: Frame) -> Summary:
+    """Return the summary with placeholders for secrets, as a model's has them. It is stored, and read by other
+    models: after a resume, in the next summary, in another program.
+    """
+    lines = made.text[: made.requests].splitlines(keepends=True)
+    opening = "".join(redact(line, known=folded.secrets) for line in lines)
+    text = f"{opening}{redact(made.own_text, known=folded.secrets)}"
+    if text == made.text:
+        return made
+    tokens = folded.shown.counter.text(text) + _framing(folded, frame)
+    return structs.replace(made, text=text, tokens=tokens, requests=len(opening))
 
 
 def _framing(folded: Folded, frame: Frame) -> int:

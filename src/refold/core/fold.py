@@ -167,6 +167,9 @@ class Folded(Struct, frozen=True, dict=True):
     the request must not be recorded."""
     held: frozenset[int] = frozenset()
     """Numbers of the originals in `branch` that must not be recorded or indexed."""
+    secrets: frozenset[str] = frozenset()
+    """The secrets that were found in the conversation. No summary contains them, also where they stand without
+    the name by which they were found."""
     made: dict[int, Message] = field(default_factory=dict)
     """Originals of compactions from another provider or model that are shown as plain text instead, by number."""
 

@@ -193,8 +193,7 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     earlier = () if summary.scope == "cumulative" else shown.summaries
     kept = _kept(shown, summary.last, effective_for(frame, now))
     lines = requests_for(shown, kept, summary.last, frame, planned.request)
-    if summary.kind == "model":
-        lines = tuple(map(redact, lines))
+    lines = tuple(redact(line, known=shown.secrets) for line in lines)
     summary = with_requests(summary, lines, shown.shown.counter)
     summaries = (*earlier, summary)
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)

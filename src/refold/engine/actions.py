@@ -467,6 +467,9 @@ class _Draft:
         """Plan at a moment, and carry out the plan."""
         self._repair(moment)
         planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
+        is_told = planned.request is not None or planned.next.lead is not self.state.folded.lead
+        if is_told and self._search_secrets():
+            planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
         if planned.request is not None and self.state.late is not None:
             self.use_late_summary()  # this fold builds on it, and not on the digest
             planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
@@ -481,6 +484,15 @@ class _Draft:
         is_ahead = ready is not None
         self.events.extend(compaction_events(state, self.state, planned, done, made, is_ahead=is_ahead))
         return done
+
+    def _search_secrets(self) -> bool:
+        """Search the messages for secrets before a summary tells of them. Return True if there are new ones."""
+        secrecy, folded = self.state.secrecy.search(self.state.folded), self.state.folded
+        self.set(secrecy=secrecy)
+        if secrecy.known == folded.secrets:
+            return False
+        self.set(folded=structs.replace(folded, secrets=secrecy.known))
+        return True
 
     def _carry_out(self, planned: Plan, ready: Summary | None) -> tuple[Plan, Change | None]:
         """Apply a plan, with the ready summary or another one. Return the plan as it was carried out, and the
@@ -615,6 +627,7 @@ class _Draft:
 
     def use_late_summary(self) -> None:
         """Replace the digest of the last fold by the model's summary of the same messages."""
+        self._search_secrets()
         state, late = self.state, self.state.late
         self.set(late=None)
         if late is None or not state.folded.summaries:

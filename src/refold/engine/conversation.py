@@ -1246,7 +1246,7 @@ class Conversation:
         """The size of the window, and the source of that figure."""
         budget, known = self._state.frame.budget, self._size
         is_same = (budget.window, budget.source) == (known.tokens, known.source)
-        return known if is_same else WindowSize(budget.window, budget.source)
+        return known if is_same else WindowSize(budget.window, budget.source, max_input=budget.max_input)
 
     @property
     def summariser(self) -> Summariser | None:

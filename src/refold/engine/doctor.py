@@ -13,7 +13,7 @@ from typing import get_args
 
 from msgspec import Struct
 
-from refold.engine.journal import read_notes, summaries_in
+from refold.engine.journal import read_edits, read_notes, summaries_in
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message, Role
@@ -254,7 +254,7 @@ def _check_jobs(case: _BranchRows, now: float) -> Iterator[Finding]:
 
 
 def _check_readable(case: _BranchRows) -> Iterator[Finding]:
-    """I-10: the data that is needed to open the branch and to resume its sessions."""
+    """I-10: the data that is needed to open the branch, to resume its sessions and to explain its changes."""
     if case.head.format not in DIALECTS:
         yield case.finding("I-10", "it is in a format that is not known", RESTORE)
     try:
@@ -263,6 +263,11 @@ def _check_readable(case: _BranchRows) -> Iterator[Finding]:
         yield case.finding("I-10", error.message, RESTORE)
     for which in (which for which, covers in case.summaries.items() if covers is None):
         yield case.finding("I-10", f"the summary {which} cannot be read", RESTORE)
+    for change in case.compactions:
+        try:
+            read_edits(change)
+        except Damaged as error:
+            yield case.finding("I-10", error.what, RESTORE)
     made = {one.id for one in case.compactions}
     for one in case.live:
         if one.summary and one.summary not in made and one.summary not in case.summaries:

@@ -21,7 +21,7 @@ from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame
 from refold.core.shown import Edit
 from refold.engine import actions
-from refold.engine.journal import Journal, write_notes
+from refold.engine.journal import Journal, read_edits, write_notes
 from refold.engine.state import IN_TURN, Limits, Receipt, Sent, State
 from refold.model.dialect import alternating
 from refold.model.errors import InvalidWindow, NotFound
@@ -71,6 +71,7 @@ async def difference(journal: Journal, state: State, change: Compaction) -> Diff
 
     Raises:
         NotFound: the change never took effect, or shortened one message on arrival.
+        Damaged: its stored edits cannot be read.
     """
     found = await journal.store.compaction(journal.head.owner, change.id)
     if found is None or not found.shown:
@@ -81,7 +82,7 @@ async def difference(journal: Journal, state: State, change: Compaction) -> Diff
     after = await journal.shown_after(state, found, found.size)
     before = await _before(journal, state, await _original_of(journal, found))
     summary = after.summaries[-1] if found.kind == "summarise" and after.summaries else None
-    edits = msgspec.json.decode(found.edits, type=tuple[Edit, ...]) if found.edits else ()
+    edits = read_edits(found)
     decision: Decision = "summarise" if summary else "reduce"
     return Difference(
         before, after, (Receipt(decision, found.reason, found.before, found.after, edits, summary),)

@@ -115,6 +115,22 @@ def read_notes(notes: bytes) -> Notes:
         raise Damaged("the notes of the conversation cannot be read") from None
 
 
+def read_edits(change: Compaction) -> tuple[Edit, ...]:
+    """Decode the edits of a stored change.
+
+    Raises:
+        Damaged: these bytes are no edits, or name messages that the branch did not have at that time.
+    """
+    try:
+        edits = msgspec.json.decode(change.edits, type=tuple[Edit, ...]) if change.edits else ()
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Damaged(f"the edits of the compaction {change.id} cannot be read") from None
+    for edit in edits:
+        if edit.seq >= change.size:
+            raise Damaged(f"the edits of the compaction {change.id} name message {edit.seq} of {change.size}")
+    return edits
+
+
 def read_fill_level(notes: bytes) -> FillLevel:
     """Decode the fill level alone. It is empty if the notes are damaged: opening the conversation raises
     then, but a list must not.

@@ -26,7 +26,7 @@ from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.view import View
 from refold.engine.journal import read_notes
-from refold.engine.state import State
+from refold.engine.state import Secrecy, State
 from refold.model.errors import StoreError
 from refold.model.message import Message, compaction_of, holds_sealed, in_words, readable_text
 from refold.ports.records import Head, StoredMessage, read_stored
@@ -243,4 +243,5 @@ def _digest_of(
         folded = folded.hold(message) if is_hidden else folded.take(message, later=True)
     request = SummaryRequest(0, folded.size, (), (), (), room)
     policy = structs.replace(frame.policy, scope="cumulative")
+    folded = structs.replace(folded, secrets=Secrecy().search(folded).known)
     return summarise(request, folded, structs.replace(frame, policy=policy)).text

@@ -337,6 +337,8 @@ def request_of(state: State, shown: Folded, session: Session, last: int) -> Summ
 
 def digest_of(journal: Journal, state: State, shown: Folded, session: Session, last: int) -> StoredSummary:
     """Return a digest of all messages that a session showed."""
+    secrecy = structs.replace(state.secrecy, searched=0).search(shown)
+    shown = structs.replace(shown, secrets=secrecy.known)
     summary = summarise(request_of(state, shown, session, last), shown, state.frame)
     return StoredSummary(
         id=digest_id(session), summary=structs.replace(summary, reserve=()), at=journal.clock()

@@ -211,6 +211,7 @@ def _budget(settings: ConversationSettings, window: WindowSize) -> Budget:
         limit=settings.limit,
         max_output=usual_output(window.tokens, settings.model) if output is None else output,
         thinking=settings.thinking_budget,
+        max_input=window.max_input,
         is_output_stated=settings.max_output is not None,
         source=window.source,
     )
@@ -237,7 +238,10 @@ def _window_size(settings: ConversationSettings, policy: Policy) -> WindowSize:
             upstream_report=settings.reported_window,
             url=settings.url,
         )
-    return structs.replace(found, tokens=max(1, found.tokens - settings.held)) if settings.held else found
+    if not settings.held:
+        return found
+    most = max(1, found.max_input - settings.held) if found.max_input else 0
+    return structs.replace(found, tokens=max(1, found.tokens - settings.held), max_input=most)
 
 
 def dollars_for(model: str, usage: Usage) -> float:
@@ -414,7 +418,8 @@ def writer_for(
     name = upstream.model
     override = settings.window if name == settings.model else None
     window = window_for(name, override=override, url=url, overrides=windows)
-    return SummaryWriter(upstream, window.tokens, counter_for(name).text)
+    # Its question and its answer are taken together, so an input limit is taken for both: this is safe.
+    return SummaryWriter(upstream, window.max_input or window.tokens, counter_for(name).text)
 
 
 def with_block(values: Mapping[str, object], settings: ConversationSettings) -> ConversationSettings:

@@ -48,7 +48,7 @@ from refold.core.shown import Edit
 from refold.core.triggers import pressure
 from refold.core.view import View
 from refold.model.budget import Budget, Tokens, WindowSource
-from refold.model.errors import ConfigError, Overflow
+from refold.model.errors import MAX_STATED, MIN_STATED, ConfigError, Overflow
 from refold.model.message import Message, user
 from refold.model.summary import Author, Summary
 from refold.model.tokens import Measurement, Prices, TokenCounter, Usage, call_cost, growing_cost
@@ -304,11 +304,6 @@ class Bill(Struct, frozen=True):
         everything = round(whole * usage.context / max(1, sent))
         without = growing_cost(self.whole, everything, usage.output, prices)
         return Bill(self.spent + call_cost(usage, prices), self.without + without, everything)
-
-
-MIN_STATED, MAX_STATED = 256, 100_000_000
-"""The windows that models have, in tokens: a refusal that states another one has a wrong number, and must not
-shrink or lift the windows of all conversations with the model."""
 
 
 class Limits(Struct, frozen=True):

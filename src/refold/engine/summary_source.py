@@ -22,7 +22,7 @@ from refold.core.secrets.redact import holds_secret, is_clean, redact, redact_me
 from refold.core.shown import handle_of
 from refold.engine.state import Secrecy
 from refold.model.message import Message, visible_message
-from refold.model.summary import Summary
+from refold.model.summary import Summary, joined
 from refold.model.window import Tool, Window
 from refold.ports.models import SummaryTask
 
@@ -73,7 +73,7 @@ def task_of(
     all messages since, not that text: it must read all that its summary covers.
     """
     secrecy, policy = (secrecy or Secrecy()).search(folded), frame.policy
-    known, previous = secrecy.known, request.previous[-1] if request.previous else None
+    known, previous = secrecy.known, joined(request.previous)
     is_reread = previous is not None and _is_reread(previous, folded, policy)
     end = 0 if previous is None else previous.read_until if is_reread else previous.told_until
     start = 0 if policy.source == "all" else end

@@ -253,7 +253,9 @@ def room_to_warn_of(hosted: TakenRequest) -> OutputRoom | None:
 
 def room_header(room: OutputRoom) -> str:
     """The room for messages as a calculation, for a header."""
-    return f"window {room.window} - instructions {room.instructions} - output {room.asked} = {room.left} for messages"
+    rest = room.window - room.instructions - room.asked
+    most = f", at most {room.left} by the model's input of {room.max_input}" if room.left < rest else ""
+    return f"window {room.window} - instructions {room.instructions} - output {room.asked} = {rest} for messages{most}"
 
 
 def check_fits(hosted: TakenRequest) -> None:
@@ -268,7 +270,7 @@ def check_fits(hosted: TakenRequest) -> None:
     if not isinstance(problem, DoesNotFit | BudgetError) or hosted.compactions:
         return
     room, messages = state.room, hosted.made.sent.whole
-    fits = room.instructions + messages + room.asked <= room.window
+    fits = messages <= room.left
     if fits or state.frame.budget.source in ("learned", "default"):
         return
     raise DoesNotFit(problem.message, hint=problem.hint)

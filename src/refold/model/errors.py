@@ -308,6 +308,11 @@ OverflowKind: TypeAlias = Literal[
 LimitOf: TypeAlias = Literal["window", "minute", "item"]
 
 
+MIN_STATED, MAX_STATED = 256, 100_000_000
+"""The windows that models have, in tokens: a refusal that states another one has a wrong number, and must not
+shrink or lift the window of the model."""
+
+
 class Overflow(Struct, frozen=True):
     """A classified error response, with the numbers that the provider stated (None for those it did not state)."""
 
@@ -324,6 +329,12 @@ class Overflow(Struct, frozen=True):
     """The requested output tokens."""
     evidence: str = ""
     """The rule that decided, for receipts and tests; never the provider's text."""
+
+    @property
+    def window(self) -> int | None:
+        """The window that was stated; None if none was, or one that no model has."""
+        is_stated = self.limit is not None and self.limit_of == "window" and self.is_overflow
+        return self.limit if is_stated and MIN_STATED <= (self.limit or 0) <= MAX_STATED else None
 
     @property
     def is_overflow(self) -> bool:

@@ -6,9 +6,10 @@ reference, and never changes; a newer one replaces it or follows it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.model.tokens import Usage
 
@@ -86,3 +87,30 @@ class Summary(Struct, frozen=True):
     def own_text(self) -> str:
         """The text without the user's words before it."""
         return self.text[self.requests :]
+
+
+def joined(summaries: Sequence[Summary]) -> Summary | None:
+    """Return the summaries that stand as one, for a summary that is to replace them all: the last one that covers
+    everything before it, and those after it. None if there is none.
+
+    There are several if the summaries so far cover their own messages only, and the policy was changed to one
+    whose summaries cover everything.
+    """
+    whole = (at for at in reversed(range(len(summaries))) if summaries[at].scope == "cumulative")
+    standing = summaries[next(whole, 0) :]
+    if len(standing) < 2:
+        return standing[0] if standing else None
+    oldest, newest = standing[0], standing[-1]
+    opening = oldest.text[: oldest.requests]
+    told = "\n\n".join(text for one in standing for text in (one.carried, one.own_text) if text)
+    return structs.replace(
+        newest,
+        text=f"{opening}{told}",
+        first=oldest.first,
+        tokens=sum(one.tokens for one in standing),
+        kind="model",  # as such, its text is carried word for word, and not made anew from pieces
+        scope="cumulative",
+        reserve=(),
+        carried="",
+        requests=oldest.requests,
+    )

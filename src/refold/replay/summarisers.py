@@ -275,8 +275,8 @@ def choose(spec: str, *, key_env: str = "") -> Chosen | None:
         return Chosen(spec, None, priced_as=THIS_MACHINE)
     provider = _provider(spec, key_env)
     prices, priced_as = _prices(provider)
-    window = window_for(provider.model, provider=provider.name, url=provider.base_url).tokens
-    return Chosen(mask_model(spec), provider, window, prices, priced_as)
+    window = window_for(provider.model, provider=provider.name, url=provider.base_url)
+    return Chosen(mask_model(spec), provider, window.max_input or window.tokens, prices, priced_as)
 
 
 def _provider(spec: str, key_env: str) -> Provider:

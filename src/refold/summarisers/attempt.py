@@ -248,11 +248,12 @@ def _window_after_overflow(found: Overflow | None, size: int, output: int) -> in
     """The window of a model, in Refold's tokens, after a question of `size` tokens and an answer of `output`
     were too long.
 
-    A stated limit is used if it makes the next question smaller; otherwise half of this question is tried.
+    A stated window is used if it makes the next question smaller; otherwise half of this question is tried, as
+    after a window that no model has.
     """
     limit, counted = 0, 0
     if found is not None and found.is_overflow:
-        limit, counted = found.limit or 0, found.prompt or (found.requested or output) - output
+        limit, counted = found.window or 0, found.prompt or (found.requested or output) - output
     ours = int(limit / max(1.0, counted / max(1, size)))
     return ours if 0 < ours < size + output else (size + output) // 2
 

@@ -104,6 +104,8 @@ class Model(Struct, frozen=True, array_like=True):
     output_price: float | None = None
     cache_read_price: float | None = None
     cache_write_price: float | None = None
+    max_input: int | None = None
+    """Most tokens of input, if that is less than the window; None if not."""
 
     @property
     def name(self) -> str:
@@ -209,11 +211,14 @@ LOCAL_WINDOW = 8_192
 supports more.
 """
 
+GPT_5 = re.compile(r"gpt-5(?!.{0,256}chat)|codex")
+GPT_5_WINDOW, GPT_5_INPUT = 400_000, 272_000
+"""The window of a gpt-5 model, and the part of it that input may take; the rest is for the output."""
 _SIZE_IN_NAME = re.compile(r"(?:^|[-_:])(\d{1,4})([km])(?=$|[-_:])")
 _PATTERNS: tuple[tuple[re.Pattern[str], int], ...] = tuple(
     (re.compile(pattern), tokens)
     for pattern, tokens in (
-        (r"gpt-5(?!.{0,256}chat)|codex", 400_000),
+        (GPT_5.pattern, GPT_5_WINDOW),
         (r"gpt-4\.1", 1_047_576),
         (r"gpt-oss", 131_072),
         (r"gpt-4(-(0314|0613))?$", 8_192),
@@ -263,6 +268,9 @@ class WindowSize(Struct, frozen=True):
     tokens: int
     source: WindowSource
     warning: str = ""
+    max_input: int = 0
+    """The model's own limit of input, if it is less than the window and the window is the catalogue's or the
+    name's; 0 if not. Whoever states another window knows the model better."""
 
 
 def window_for(
@@ -295,14 +303,16 @@ def window_for(
 def _known_by_name(model: str, provider: str) -> WindowSize | None:
     listed = find_model(model, provider or None)
     if listed and listed.window:
-        return WindowSize(listed.window, "catalogue")
+        return WindowSize(listed.window, "catalogue", max_input=listed.max_input or 0)
     guessed = window_by_pattern(model)
     if not guessed:
         return None
+    is_divided = guessed == GPT_5_WINDOW and any(map(GPT_5.match, spellings(model)))
     return WindowSize(
         guessed,
         "pattern",
         f"the window of {model[:_SHOWN]!r} is unknown; its name suggests {guessed:,} tokens. Set it if it is another.",
+        GPT_5_INPUT if is_divided else 0,
     )
 
 

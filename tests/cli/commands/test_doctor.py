@@ -73,6 +73,36 @@ def test_a_message_that_cannot_be_read_is_named(kept, store, fields, what):
     assert f": I-10: {what}\n  rule: {RULES['I-10']}\n  hint: restore it from a backup\n" in looked.out
 
 
+BAD_EDITS = {
+    "no JSON": ("x'5b7b'", "cannot be read"),
+    "no UTF-8": ("x'5b22ff225d'", "cannot be read"),
+    "other fields": ("""'[{"stage": "prune"}]'""", "cannot be read"),
+    "a number": ("x'37'", "cannot be read"),
+    "an unknown message": (
+        """'[{"stage": "prune", "seq": 4000, "before": 9, "after": 1, "reason": "old"}]'""",
+        "name message 4000 of ",
+    ),
+}
+
+
+@pytest.mark.parametrize("value, what", BAD_EDITS.values(), ids=BAD_EDITS)
+def test_edits_that_cannot_be_read_are_named_and_nothing_else_ends(kept, store, value, what):
+    kept("compact", "shifts", "--window", "12000")
+    (made,) = json.loads(kept("diff", "shifts", "--list", "--json").out)["compactions"]
+    damage(store, f"UPDATE compaction SET edits = CAST({value} AS BLOB)")
+
+    looked = kept("doctor")
+    assert looked.code == 1
+    assert f": I-10: the edits of the compaction {made['id']} {what}" in looked.out
+    assert "1 finding in 2 conversations" in looked.out
+    (listed,) = json.loads(kept("diff", "shifts", "--list", "--json").out)["compactions"]
+    assert listed == {**made, "edits": None}
+    told = kept("diff", "shifts")
+    assert (told.code, "refold doctor" in told.err) == (2, True)
+    assert kept("show", "shifts").code == kept("context", "shifts").code == 0
+    assert json.loads(kept("undo", "shifts", "--json").out)["undone"][0]["id"] == made["id"]
+
+
 def test_looking_does_not_end_what_is_stuck(kept, store):
     kept("compact", "shifts", "--window", "12000")
     damage(store, DAMAGES["I-9"])

@@ -8,15 +8,17 @@ from refold.cli.commands.models import MAX_ROWS, find, price, table
 from refold.tokens import Model, find_model, search_models
 
 SMALL = Model("acme", "tiny", 8192, 0, 0.0, 0.05, None, 0.1143)
-LARGE = Model("acme", "a-model-with-a-name-that-is-longer-than-most", 1_000_000, 64_000, 3.0, 15.0, 0.3, 3.75)
+LARGE = Model(
+    "acme", "a-model-with-a-name-that-is-longer-than-most", 1_000_000, 64_000, 3.0, 15.0, 0.3, 3.75, 936_000
+)
 
 
 def test_the_table_has_one_line_to_a_model_with_the_name_last(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert table([LARGE, SMALL]).splitlines() == [
-        "   window  output  $ in  $ out  $ read  $ write  provider/model",
-        "1,000,000  64,000  3.00  15.00    0.30     3.75  acme/a-model-with-a-name-that-is-longer-than-most",
-        "    8,192       -  0.00   0.05       -   0.1143  acme/tiny",
+        "   window    input  output  $ in  $ out  $ read  $ write  provider/model",
+        "1,000,000  936,000  64,000  3.00  15.00    0.30     3.75  acme/a-model-with-a-name-that-is-longer-than-most",
+        "    8,192        -       -  0.00   0.05       -   0.1143  acme/tiny",
     ]
 
 
@@ -77,6 +79,7 @@ def test_programs_get_every_match(refold):
         "provider",
         "id",
         "window",
+        "max_input",
         "max_output",
         "input_price",
         "output_price",

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 50
 """Rows that one can still read; a program asks for JSON and gets all."""
-HEAD = ("window", "output", "$ in", "$ out", "$ read", "$ write", "provider/model")
-_OPTIONAL = ("$ write", "$ read", "output")
+HEAD = ("window", "input", "output", "$ in", "$ out", "$ read", "$ write", "provider/model")
+_OPTIONAL = ("$ write", "$ read", "input", "output")
 """Columns that a narrow screen has no room for, the first to go first; `--json` has them all."""
 _NUMBERS = frozenset(HEAD[:-1])
 PRICES = ("input_price", "output_price", "cache_read_price", "cache_write_price")
@@ -35,8 +35,9 @@ def models(
 ) -> int:
     """List known models with their windows and prices.
 
-    Prices are in dollars for a million tokens: input, output, and what is read from or written to the provider's cache. A narrow
-    screen shows the most important columns only; `--json` has them all.
+    Prices are in dollars for a million tokens: input, output, and what is read from or written to the provider's cache. `input` is
+    the most that a model reads, where that is less than its window. A narrow screen shows the most important columns only;
+    `--json` has them all.
     """
     found = find(pattern)
     if as_json:
@@ -67,7 +68,7 @@ def table(models: Sequence[Model]) -> str:
 
 def cells(model: Model) -> tuple[str, ...]:
     prices = (price(getattr(model, name)) for name in PRICES)
-    return size(model.window), size(model.max_output), *prices, model.name
+    return size(model.window), size(model.max_input), size(model.max_output), *prices, model.name
 
 
 def count_note(matched: int, shown: int, pattern: str) -> str:
@@ -94,5 +95,5 @@ def price(dollars: float | None) -> str:
 
 def as_document(model: Model) -> dict[str, object]:
     """A model for programs; its keys are documented and stay."""
-    keys = ("provider", "id", "window", "max_output", *PRICES)
+    keys = ("provider", "id", "window", "max_input", "max_output", *PRICES)
     return {key: getattr(model, key) for key in keys}
