@@ -180,6 +180,45 @@ async def test_a_header_switches_a_conversation_without_a_name_off(gate):
     assert (status, b"conversation-off" in body) == (400, True)
 
 
+@pytest.mark.parametrize("is_by_command", [True, False], ids=["refold off", "POST"])
+async def test_a_chat_without_a_name_is_off_from_its_second_request_on(tmp_path, monkeypatch, is_by_command):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("REFOLD_STORE", url)
+    store = await open_store(url)
+    replies = [
+        say(text) for text in ("At noon.", "Two.", "Three.", "At nine.", "Five.", "Six.", "Seven.", "8.")
+    ]
+    async with ScriptedUpstream(*replies) as upstream:
+        async with served(upstream, store=store, window=8_000, summariser_enabled=False) as gate:
+            await post(gate, CHAT, {"model": "m", "messages": talk("When?")})
+            (one,) = await get(gate, "/refold/conversations")
+            owner = (await get(gate, "/refold/status"))["owner"]
+            if not is_by_command:
+                await post(gate, f"/refold/conversations/{one['id']}/off", {})
+                other = {"model": "m", "messages": talk("When?", "At nine.", "Where?")}
+                told, _ = await post(gate, CHAT, other)
+                assert told["x-refold-action"] == "passed"
+        if is_by_command:
+            assert await asyncio.to_thread(run, ["off", one["id"], "--owner", owner]) == 0
+        async with served(upstream, store=store, window=8_000, summariser_enabled=False) as gate:
+            actions = []
+            for texts in (
+                ("When?", "At  noon.\n", "Where?"),  # clients change the spaces of a reply
+                ("When?", "At noon.", "Where?", "Two.", "Why?"),
+                ("When?", "At nine.", "Where?"),  # another chat with the same opening
+                ("When?", "At nine.", "Where?", "Five.", "Why?"),
+                ("When?", "At noon.", "Where?", "Two.", "Why?", "Three.", "Who?"),
+            ):
+                told, _ = await post(gate, CHAT, {"model": "m", "messages": talk(*texts)})
+                actions.append(told["x-refold-action"])
+            sizes = {row["id"]: row["messages"] for row in await get(gate, "/refold/conversations")}
+    await store.close()
+
+    assert actions == ["off", "off", "passed", "passed", "off"]
+    assert sizes.pop(one["id"]) == 1
+    assert list(sizes.values()) == [5]
+
+
 async def test_the_newest_reply_is_shown_exported_and_found_once(tmp_path, capsys, monkeypatch):
     url = f"sqlite:///{tmp_path / 'chats.db'}"
     monkeypatch.setenv("REFOLD_STORE", url)
