@@ -45,6 +45,7 @@ from refold.core.summary_checks.must_keep import with_facts
 from refold.core.tool_failures import error_lines, has_failed
 from refold.core.tool_kinds import call_key, file_accesses
 from refold.engine.journal import title_of
+from refold.gateway.marker import without_marker_lines
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.errors import DoesNotFit, RefoldError
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, user
@@ -290,6 +291,7 @@ SCANNERS: dict[str, Scanner] = {
     "transcript lines": _transcript_lines,
     "stream": _stream,
     "terminal": lambda text: plain(text, len(text)),
+    "markers": without_marker_lines,
     "literals": literals.literals,
     "rare words": literals.rare_words,
     "replayed rules": replayed_rules,

@@ -65,6 +65,8 @@ TEXTS: dict[str, Callable[[int], str]] = {
     "a line of names": _repeat("password=", "", "hunter22!x\n"),
     "a bare value": _repeat("a1", "password: ", ""),
     "a value and blanks": _repeat(" ", "password: hunter22x"),
+    "markers": _repeat("\n\n[refold: older messages are summarised; sent 1 of 2 tokens]"),
+    "markers in a line": _repeat("[refold: older messages are summarised; sent 1 of 2 tokens].", "\n"),
     "nested escapes": _nested,
     "secrets in escapes": _reversed_nested,
     "passwords": _numbered('password = "x{}Yz!"\n'),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import aiohttp
 import pytest
 
 from refold.cli.main import run
+from refold.gateway.marker import without_markers
 from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream, call, say
 from tests.e2e.test_gateway_sdks import prose
@@ -178,6 +180,45 @@ async def test_a_header_switches_a_conversation_without_a_name_off(gate):
     assert actions == ["off", "off", "passed", "passed"]
     status, _, body = await gate.post(CHAT, b"{}", x_refold="disabled")
     assert (status, b"conversation-off" in body) == (400, True)
+
+
+@pytest.mark.parametrize("is_by_command", [True, False], ids=["refold off", "POST"])
+async def test_a_chat_without_a_name_is_off_from_its_second_request_on(tmp_path, monkeypatch, is_by_command):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("REFOLD_STORE", url)
+    store = await open_store(url)
+    replies = [
+        say(text) for text in ("At noon.", "Two.", "Three.", "At nine.", "Five.", "Six.", "Seven.", "8.")
+    ]
+    async with ScriptedUpstream(*replies) as upstream:
+        async with served(upstream, store=store, window=8_000, summariser_enabled=False) as gate:
+            await post(gate, CHAT, {"model": "m", "messages": talk("When?")})
+            (one,) = await get(gate, "/refold/conversations")
+            owner = (await get(gate, "/refold/status"))["owner"]
+            if not is_by_command:
+                await post(gate, f"/refold/conversations/{one['id']}/off", {})
+                other = {"model": "m", "messages": talk("When?", "At nine.", "Where?")}
+                told, _ = await post(gate, CHAT, other)
+                assert told["x-refold-action"] == "passed"
+        if is_by_command:
+            assert await asyncio.to_thread(run, ["off", one["id"], "--owner", owner]) == 0
+        async with served(upstream, store=store, window=8_000, summariser_enabled=False) as gate:
+            actions = []
+            for texts in (
+                ("When?", "At  noon.\n", "Where?"),  # clients change the spaces of a reply
+                ("When?", "At noon.", "Where?", "Two.", "Why?"),
+                ("When?", "At nine.", "Where?"),  # another chat with the same opening
+                ("When?", "At nine.", "Where?", "Five.", "Why?"),
+                ("When?", "At noon.", "Where?", "Two.", "Why?", "Three.", "Who?"),
+            ):
+                told, _ = await post(gate, CHAT, {"model": "m", "messages": talk(*texts)})
+                actions.append(told["x-refold-action"])
+            sizes = {row["id"]: row["messages"] for row in await get(gate, "/refold/conversations")}
+    await store.close()
+
+    assert actions == ["off", "off", "passed", "passed", "off"]
+    assert sizes.pop(one["id"]) == 1
+    assert list(sizes.values()) == [5]
 
 
 async def test_the_newest_reply_is_shown_exported_and_found_once(tmp_path, capsys, monkeypatch):
@@ -402,6 +443,57 @@ async def test_a_stream_has_the_marker_at_its_end(upstream, path):
 
     assert texts[-1].startswith("Fine.\n\n[refold: older messages are summarised; sent ")
     assert not any(b"[refold: " in one.body for one in upstream.requests)
+
+
+MARK = "[refold: older messages are summarised; sent 1,234 of 56,789 tokens]"
+QUOTED = f"Refold writes `{MARK}` at the end, such as:\n\n    {MARK}\n\nThat is all."
+
+
+@pytest.mark.parametrize(
+    ("sent_back", "clean"),
+    [
+        pytest.param(f"Fine.\r\n\r\n{MARK}\r\n", "Fine.\r\n", id="CRLF"),
+        pytest.param(f"Fine.\n{MARK}", "Fine.", id="one line break"),
+        pytest.param(f"Fine.\n\n{MARK}\n\n{MARK}", "Fine.", id="doubled"),
+        pytest.param(f"Fine.\n\n{MARK}{MARK} \n\n\n\n", "Fine. \n\n\n\n", id="doubled on a line"),
+        pytest.param(f"Fine.\n\n{MARK}\n\nGood.\n\n{MARK}", "Fine.\n\nGood.", id="joined"),
+        pytest.param(f"Fine.\n\n{MARK}Good.", "Fine.Good.", id="joined without a space"),
+        pytest.param(f"{QUOTED}\n\n{MARK}", QUOTED, id="quoted, then marked"),
+        pytest.param(QUOTED, QUOTED, id="quoted"),
+        pytest.param(f"It ends with {MARK}", f"It ends with {MARK}", id="in a sentence"),
+        pytest.param(MARK, None, id="nothing else"),
+        pytest.param(f"\r\n{MARK}\n", None, id="nothing else but line breaks"),
+    ],
+)
+@pytest.mark.parametrize("is_list", [False, True], ids=["string", "blocks"])
+@pytest.mark.parametrize("path", REPLIES)
+async def test_a_marker_is_removed_however_a_client_sends_it_back(gate, path, is_list, sent_back, clean):
+    kind = "output_text" if path == RESPONSES else "text"
+
+    def history(text: str | None):
+        content = [{"type": kind, "text": text}] if is_list else text
+        said = [{"role": "assistant", "content": content}] if text is not None else []
+        return [{"role": "user", "content": MARK}, *said, {"role": "user", "content": "And then?"}]
+
+    await post(gate, path, request_of(path, history(sent_back)))
+
+    key = "input" if path == RESPONSES else "messages"
+    *sent, last = json.loads(gate.upstream.requests[-1].body)[key]
+    assert sent == history(clean)[:-1]
+    assert "And then?" in json.dumps(last)  # Anthropic's has a cache breakpoint
+
+
+@pytest.mark.parametrize("line", [f"\n\n{MARK}", f"\n\n{MARK}.", f"\n{MARK}\r\n", "\n\n[refold: older"])
+def test_megabytes_of_markers_are_read_in_linear_time(line):
+    said = {"role": "assistant", "content": "Fine." + line * (2_800_000 // len(line))}
+    body = json.dumps({"messages": [said]}).encode()
+
+    def seconds() -> float:
+        start = time.process_time()
+        without_markers(body, "messages")
+        return time.process_time() - start
+
+    assert min(seconds() for _ in range(3)) < 1
 
 
 async def test_a_reply_with_calls_or_in_a_given_format_has_no_marker():

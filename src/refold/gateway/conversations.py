@@ -49,7 +49,7 @@ from refold.gateway.recognition import (
 from refold.gateway.request import Incoming, Wishes
 from refold.gateway.response_tap import CallResult
 from refold.model.budget import Budget, Share, Tokens
-from refold.model.dialect import DIALECTS, alternating
+from refold.model.dialect import DIALECTS, Dialect, alternating
 from refold.model.errors import (
     ConfigError,
     Conflict,
@@ -59,6 +59,7 @@ from refold.model.errors import (
     NotFound,
     RefoldError,
     StoreError,
+    WireError,
 )
 from refold.model.message import Message
 from refold.model.summary import Summary
@@ -79,6 +80,8 @@ MODELS = 256
 """Size of the caches of windows and budgets, in models: a lookup tries every spelling of the name, and
 clients use few models.
 """
+REPLIES = 8
+"""Stored replies that the beginning of a chat is compared with, the newest ones: a first request is rarely repeated more often."""
 NO_WISHES = Wishes()
 _log = logging.getLogger("refold.gateway")
 _INSTRUCTIONS = ("system", "instructions", "tools", "cache_control")
@@ -519,6 +522,7 @@ class OwnerConversations:
         is_live, is_earlier = not damaged, True
         for _ in range(TRIES):
             held = self.table.find_by_end(seen.line.hashes, incoming) if is_live else None
+            held = held if held and held[0].conversation.id not in self.off else None
             live, found = held or await self._open(
                 incoming, seen.line, settings, upstream, damaged, is_earlier=is_earlier
             )
@@ -565,9 +569,37 @@ class OwnerConversations:
     async def _known_name(self, incoming: Incoming) -> str:
         """The stored conversation that a request without a name continues; empty if it is not known."""
         line = (await self._read(incoming, incoming.array or b"[]")).line
-        found = await find(line.hashes, self._find_places, incoming.dialect.name)
-        own = (one for one in found if one is not None and not is_own_way(line, one.known))
-        return next((one.place.conversation for one in own), "")
+        for one in await find(line.hashes, self._find_places, incoming.dialect.name):
+            if one is None:
+                continue
+            if not is_own_way(line, one.known) or await self._is_answered(one, line, incoming.dialect):
+                return one.place.conversation
+        return ""
+
+    async def _is_answered(self, found: KnownHistory, line: Line, dialect: Dialect) -> bool:
+        """True if a line goes on from the end of a branch with the reply that was stored there. This tells chats
+        with equal openings apart before the first reply is a message of the branch. A line without a reply, and a
+        branch whose reply was not stored, go on as they do in `_open`.
+        """
+        if not found.goes_on or found.known == len(line):
+            return found.goes_on
+        place, owner = found.place, self.engine.owner
+        calls = await self.engine.store.calls(owner, place.conversation)
+        ids = [
+            one.id for one in calls if (one.branch, one.kind, one.size) == (place.branch, "reply", place.size)
+        ]
+        replies = [read_reply(await self.engine.store.reply_to(owner, one)) for one in ids[-REPLIES:]]
+        items = [line.history.item(at + line.offset) for at in range(found.known, len(line))]
+        next_one = next(
+            (one for one in (decode_message(item, dialect) for item in items) if any(_said(one))), None
+        )
+        if next_one is None or next_one.role != "assistant" or not replies or not all(replies):
+            return True
+        try:
+            stored = [decode_message(item, dialect) for reply in replies for item in reply or ()]
+        except WireError:
+            return True  # it was answered in another format
+        return any(_said(one) == _said(next_one) for one in stored)
 
     async def history_hash(self, incoming: Incoming) -> tuple[bytes, ...]:
         """The hash of a request's whole history, or an empty tuple for an empty history."""
@@ -696,7 +728,10 @@ class OwnerConversations:
                 if found is not None and is_earlier:
                     head, foreign = await self._read_head(found.place), None
                 else:
-                    is_another = found is not None and not found.goes_on and is_own_way(line, found.known)
+                    # A request of a conversation that is switched off does not come here: an equal opening of
+                    # such a one belongs to another chat.
+                    is_end = found is not None and found.goes_on and found.place.conversation not in self.off
+                    is_another = found is not None and not is_end and is_own_way(line, found.known)
                     found = None if is_another else found
                     if foreign and (found or is_own_way(line, foreign.known)):
                         foreign = None
@@ -870,6 +905,11 @@ def _budget(
         thinking_budget=thinking_budget,
     )
     return structs.replace(budget_for(settings), is_output_stated=is_output_stated)
+
+
+def _said(message: Message) -> tuple[list[str], list[str]]:
+    """What clients send back of a reply: its words and the names of its calls. Spaces and thinking may change."""
+    return message.text.split(), [call.name for call in message.calls]
 
 
 def _place_in_fork(at: HistoryPlace, head: Head) -> HistoryPlace:

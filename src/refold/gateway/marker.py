@@ -16,20 +16,22 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.model.dialect import Dialect
+from refold.model.errors import WireError
 from refold.model.message import DialectName
-from refold.wire.json_codec import FIELDS, ITEMS, NULL, is_object
+from refold.wire.json_codec import FIELDS, ITEMS, NULL, is_null, is_object, kind_of
 from refold.wire.sse import EventSplitter, parse_event
 
 SIGN = b"[refold: older messages are summarised; sent "
 """The beginning of every marker. A request without it is not read for markers; a search for so long a text takes
 a third of the time of one for its first word."""
 _MARKER = re.compile(
-    rb"(?:\\n|\\u000a){2}\[refold: older messages are summarised; sent [0-9,]{1,20} of [0-9,]{1,20} tokens\](?=(?:\\n|\s){0,4}\")",
-    re.IGNORECASE,
+    r"\[refold: older messages are summarised; sent [0-9,]{1,20} of [0-9,]{1,20} tokens\]", re.ASCII
 )
-"""A marker at the end of a JSON string, in the bytes of a message."""
+_TEXTS = ("text", "output_text")
 _STRUCTURED = ("response_format", "output_format", "output_config", "text")
 """Fields with which clients prescribe the format of a reply."""
+_CALLS = ("tool_calls", "function_call")
+"""Fields of an assistant's message that say something without content."""
 
 
 class _Role(Struct):
@@ -45,7 +47,9 @@ def marker_text(sent: int, whole: int) -> str:
 
 
 def without_markers(body: bytes, messages_key: str) -> bytes:
-    """A request without the markers at the end of the assistant's messages; all other bytes of its messages stay."""
+    """A request without the markers in the assistant's messages. Messages without one keep their bytes; a message that
+    consists of markers is left out, because providers refuse empty ones.
+    """
     if SIGN not in body:
         return body
     try:
@@ -56,21 +60,96 @@ def without_markers(body: bytes, messages_key: str) -> bytes:
     clean = [_without(item) for item in items]
     if all(one is item for one, item in zip(clean, items, strict=True)):
         return body
-    fields[messages_key] = Raw(b"[" + b",".join(map(bytes, clean)) + b"]")
+    rest = [bytes(one) for one in clean if one is not None]
+    fields[messages_key] = Raw(b"[" + b",".join(rest) + b"]")
     return msgspec.json.encode(fields)
 
 
-def _without(item: Raw) -> Raw:
+def _without(item: Raw) -> Raw | None:
+    """A message without markers; the same object if it has none, and None if it consists of them."""
     raw = bytes(item)
     if SIGN not in raw or not is_object(item):
         return item
     try:
         if _ROLE.decode(raw).role != "assistant":
             return item
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        fields = FIELDS.decode(raw)
+        content = fields.get("content", NULL)
+        clean = _clean_list(content) if bytes(content).startswith(b"[") else _clean_string(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WireError):
         return item
-    clean = _MARKER.sub(b"", raw)
-    return item if clean == raw else Raw(clean)
+    if clean is content:
+        return item
+    if clean is None and not any(not is_null(fields.get(name, NULL)) for name in _CALLS):
+        return None
+    fields["content"] = Raw(b'""') if clean is None else clean
+    return Raw(msgspec.json.encode(fields))
+
+
+def _clean_string(raw: Raw) -> Raw | None:
+    """A JSON string without markers; the same object if it has none, and None if nothing else is in it."""
+    if not bytes(raw).startswith(b'"'):
+        return raw
+    text = msgspec.json.decode(raw, type=str)
+    clean = without_marker_lines(text)
+    if clean == text:
+        return raw
+    return Raw(msgspec.json.encode(clean)) if clean.strip() else None
+
+
+def _clean_list(raw: Raw) -> Raw | None:
+    """The same for a list of blocks: a block of text that consists of markers is left out."""
+    blocks, clean = ITEMS.decode(raw), list[Raw]()
+    is_changed = False
+    for block in blocks:
+        if SIGN not in bytes(block) or not is_object(block) or kind_of(block) not in _TEXTS:
+            clean.append(block)
+            continue
+        fields = FIELDS.decode(block)
+        text = fields.get("text", NULL)
+        said = _clean_string(text)
+        is_changed = is_changed or said is not text
+        if said is text:
+            clean.append(block)
+        elif said is not None:
+            clean.append(Raw(msgspec.json.encode({**fields, "text": said})))
+    if not is_changed:
+        return raw
+    return Raw(b"[" + b",".join(map(bytes, clean)) + b"]") if clean else None
+
+
+def without_marker_lines(text: str) -> str:
+    """An assistant's text without the markers at its end. Clients join replies: a marker further up is the end of a
+    reply if it is a paragraph of its own, as the gateway writes it, or follows another one. Linear in the text.
+    """
+    found = [one.span() for one in _MARKER.finditer(text)]
+    if not found:
+        return text
+    starts = [*(start for start, _ in found[1:]), len(text)]
+    is_last = [not text[end:start].strip() for (_, end), start in zip(found, starts, strict=True)]
+    first_of_tail = len(found)
+    while first_of_tail and is_last[first_of_tail - 1]:
+        first_of_tail -= 1
+    kept, at, is_removed = list[str](), 0, True
+    for index, (start, end) in enumerate(found):
+        gap = text[at:start]
+        said = gap.rstrip()
+        breaks = gap[len(said) :].replace("\r\n", "\n").replace("\r", "\n").count("\n")
+        needed = 1 if index >= first_of_tail else 2
+        is_line = is_removed if not said else breaks >= needed and gap[-1] in "\r\n"
+        follows = text[end : end + 1]
+        is_end = is_last[index] or follows in "\r\n" or follows.isalnum()
+        is_removed = is_line and is_end
+        kept.append(_without_breaks(gap) if is_removed else text[at:end])
+        at = end
+    return "".join([*kept, text[at:]])
+
+
+def _without_breaks(text: str) -> str:
+    """A text without the blank line that a marker begins with. Clients may send CRLF back, or only one line break."""
+    for _ in range(2):
+        text = text.removesuffix("\n").removesuffix("\r")
+    return text
 
 
 def is_structured(fields: Mapping[str, Raw]) -> bool:
@@ -110,7 +189,8 @@ def _mark_chat(reply: dict[str, Any], text: str) -> bool:
 
 def _mark_anthropic(reply: dict[str, Any], text: str) -> bool:
     blocks = reply.get("content") or []
-    if reply.get("stop_reason") != "end_turn" or not blocks or blocks[-1].get("type") != "text":
+    is_over = reply.get("stop_reason") == "end_turn" and blocks and blocks[-1].get("type") == "text"
+    if not is_over or not (blocks[-1].get("text") or "").strip():
         return False
     blocks[-1]["text"] += text
     return True
@@ -128,7 +208,7 @@ def _mark_responses(reply: dict[str, Any], text: str) -> bool:
 
 def _mark_item(item: dict[str, Any], text: str) -> bool:
     parts = item.get("content") or []
-    if not parts or parts[-1].get("type") != "output_text":
+    if not parts or parts[-1].get("type") != "output_text" or not (parts[-1].get("text") or "").strip():
         return False
     parts[-1]["text"] += text
     return True
@@ -213,7 +293,7 @@ class MarkedStream:
         delta = choice.get("delta") or {}
         if delta.get("tool_calls") or delta.get("function_call"):
             return self._give_up(event)
-        self._has_text = self._has_text or bool(delta.get("content"))
+        self._has_text = self._has_text or bool((delta.get("content") or "").strip())
         if not choice.get("finish_reason"):
             return event
         self._is_done = True
@@ -234,7 +314,11 @@ class MarkedStream:
         if self._is_done or kind == "ping":
             return event
         if kind == "content_block_start":
-            self._has_text = fields["content_block"]["type"] == "text"
+            self._has_text = False
+            self._add(fields["content_block"])
+            return self._flushed(event)
+        if kind == "content_block_delta":
+            self._add(fields["delta"])
             return self._flushed(event)
         if kind == "content_block_stop" and self._has_text:
             self._held.append(event)
@@ -249,6 +333,11 @@ class MarkedStream:
                 return _event(added, "content_block_delta") + self._flushed(event)
             return self._flushed(event)
         return self._flushed(event)
+
+    def _add(self, piece: dict[str, Any]) -> None:
+        """Note the words of the block in progress: a reply without any gets no marker."""
+        is_text = piece["type"] in ("text", "text_delta")
+        self._has_text = self._has_text or (is_text and bool(piece["text"].strip()))
 
     def _take_responses(self, event: bytes, fields: dict[str, Any]) -> bytes:
         kind = fields["type"]
