@@ -31,8 +31,11 @@ TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
 
 every_preset = pytest.mark.parametrize("preset", PRESETS)
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-fewer = settings(max_examples=settings.default.max_examples // 4)
-"""For properties that run with each of the 18 pairs of a preset and a dialect: a hundred examples in all."""
+is_thorough = settings.default.max_examples > 100
+few = settings(max_examples=settings.default.max_examples // (1 if is_thorough else 3))
+"""For properties that run with each of the six presets: fifty examples in all in the fast run."""
+fewer = settings(max_examples=settings.default.max_examples // (4 if is_thorough else 6))
+"""For properties that run with each of the 18 pairs of a preset and a dialect: seventy in all."""
 dialects = st.sampled_from(list(DIALECTS.values()))
 windows = st.integers(40, 1_200)
 """From a window into which little more than the system prompt fits to one for most conversations."""
@@ -138,6 +141,7 @@ def test_every_context_is_valid_and_fits_or_there_is_a_typed_error(
 
 
 @every_preset
+@few
 @given(data=st.data(), dialect=dialects, window=windows)
 def test_nothing_leaves_the_window_without_a_word_in_its_place(preset, data, dialect, window):
     talk = memory(preset, dialect, window)
@@ -148,6 +152,7 @@ def test_nothing_leaves_the_window_without_a_word_in_its_place(preset, data, dia
 
 
 @every_preset
+@few
 @given(data=st.data(), dialect=dialects, window=st.integers(600, 2_000), gives_up=st.booleans())
 def test_there_is_a_context_wherever_the_newest_exchange_leaves_room(preset, dialect, data, window, gives_up):
     messages = data.draw(talks(dialect))
@@ -164,6 +169,7 @@ def newest_exchange(talk: Played) -> int:
 
 
 @every_preset
+@few
 @given(data=st.data(), dialect=dialects, window=windows)
 def test_messages_that_arrive_broken_leave_whole_or_end_in_a_typed_error(preset, dialect, data, window):
     try:
@@ -200,6 +206,7 @@ def test_two_contexts_in_a_row_share_their_prefix_unless_a_receipt_says_why(
 
 
 @every_preset
+@few
 @given(data=st.data(), dialect=dialects, window=windows)
 def test_asking_twice_changes_nothing(preset, dialect, data, window):
     talk = memory(preset, dialect, window)
@@ -288,6 +295,7 @@ def test_compact_then_undo_gives_the_same_context_as_before(preset, dialect, dat
 
 
 @every_preset
+@few
 @given(data=st.data(), dialect=dialects)
 def test_undo_keeps_what_was_said_since(preset, dialect, data):
     said = [*data.draw(talks(dialect)), user("now?")]
@@ -308,6 +316,7 @@ def test_undo_keeps_what_was_said_since(preset, dialect, data):
 
 
 @every_preset
+@few
 @given(data=st.data(), dialect=dialects, window=windows)
 def test_undoing_everything_shows_everything_as_it_came(preset, dialect, data, window):
     talk, messages = memory(preset, dialect, window), data.draw(talks(dialect))

@@ -5,6 +5,8 @@ wrong. No cell of either table may be anything but `ok`.
 """
 
 from collections import Counter
+from collections.abc import Mapping
+from itertools import product
 
 import pytest
 from msgspec import structs
@@ -30,6 +32,30 @@ COUNTER = FittedCounter()
 
 every_preset = pytest.mark.parametrize("preset", PRESETS)
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+
+
+def dialects_in_turn(**columns: Mapping[str, object]) -> pytest.MarkDecorator:
+    """Every combination of a dialect and one entry of each column, given by its name.
+
+    The fast run has one dialect for each combination of the others. The dialects take turns, so each of them meets every
+    entry of every column. The rest is run by `make test-all`.
+    """
+    cases = []
+    for (place, (name, dialect)), *others in product(
+        enumerate(DIALECTS.items()), *(enumerate(column.items()) for column in columns.values())
+    ):
+        in_turn = sum(at for at, _ in others) % len(DIALECTS) == place
+        cases.append(
+            pytest.param(
+                dialect,
+                *(value for _, (_, value) in others),
+                id="-".join([name, *(said for _, (said, _) in others)]),
+                marks=() if in_turn else pytest.mark.slow,
+            )
+        )
+    return pytest.mark.parametrize(("dialect", *columns), cases)
+
+
 MEANINGS = {
     "O": "a result without its call",
     "o": "a call without its result",
@@ -133,23 +159,28 @@ def attempt(way, policy: Policy, dialect: Dialect, messages: list[Message]) -> s
 @pytest.mark.feature("N1")
 @every_preset
 @every_dialect
-def test_no_cut_of_any_size_breaks_a_conversation(preset, dialect):
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)], ids=["a-third", "all"])
+def test_no_cut_of_any_size_breaks_a_conversation(preset, dialect, every):
+    # A third of them is another one in each dialect, so that the three together try every conversation with every size.
+    shift = list(DIALECTS.values()).index(dialect)
+    tried = [
+        (number, tokens)
+        for number in range(8)
+        for at, tokens in enumerate(KEEPS)
+        if (number + at + shift) % every == 0
+    ]
     found = Counter(
         attempt(at_once, keeping(PRESETS[preset], tokens), dialect, sweep(dialect, number))
-        for number in range(8)
-        for tokens in KEEPS
+        for number, tokens in tried
     )
-    assert found == {"ok": 72}
+    assert found == {"ok": 72 // every}
 
 
 @pytest.mark.feature("N1")
-@every_preset
-@every_dialect
-@pytest.mark.parametrize("probe", PROBES)
-@pytest.mark.parametrize("way", [at_once, step_by_step], ids=["at-once", "step-by-step"])
+@dialects_in_turn(preset=PRESETS, probe=PROBES, way={"at-once": at_once, "step-by-step": step_by_step})
 def test_every_probe_ends_well(preset, dialect, probe, way):
-    messages = PROBES[probe](Script(dialect))
-    assert attempt(way, PRESETS[preset], dialect, messages) == "ok"
+    messages = probe(Script(dialect))
+    assert attempt(way, preset, dialect, messages) == "ok"
 
 
 @pytest.mark.slow
@@ -163,17 +194,18 @@ def test_texts_five_times_as_large_as_the_window_end_well(preset, dialect, probe
 
 
 @pytest.mark.feature("C15")
-@every_preset
-@every_dialect
-@pytest.mark.parametrize("window", [1, 10, 25, 50])
-@pytest.mark.parametrize("probe", ["parallel", "one_message", "thinking", "multimodal"])
+@dialects_in_turn(
+    preset=PRESETS,
+    window={str(tokens): tokens for tokens in (1, 10, 25, 50)},
+    probe={name: PROBES[name] for name in ("parallel", "one_message", "thinking", "multimodal")},
+)
 @pytest.mark.parametrize(
     ("turns", "long"), [(6, LONG), pytest.param(100, 2_000, marks=pytest.mark.slow)], ids=["few", "all"]
 )
 def test_a_window_too_small_for_anything_is_a_clear_error(preset, dialect, window, probe, turns, long):
     # A few turns are enough: each is far above such a window, as the whole conversation is.
-    messages = latest_turns(PROBES[probe](Script(dialect, long=long)), turns)
+    messages = latest_turns(probe(Script(dialect, long=long)), turns)
     with pytest.raises(RefoldError) as caught:
-        at_once(PRESETS[preset], dialect, messages, window)
+        at_once(preset, dialect, messages, window)
     assert caught.value.hint
     assert type(caught.value) is not RefoldError

@@ -27,12 +27,19 @@ HEADERS = {"anthropic-version": "2023-06-01", "x-refold-conversation": "ships"}
 GOAL = "Port the ferry timetable to version 7 and never touch the ledger."
 SUMMARY = f"## Goal\n{GOAL}\n## Progress\n### Done\nThe first files were read, and their steps were answered."
 every_preset = pytest.mark.parametrize("preset", ALL)
-every_factor = pytest.mark.parametrize("factor", FACTORS)
 
 
 def format_for(preset: str, factor: float) -> str:
     """Another format for each pair: every preset meets all three, and so does every factor."""
     return tuple(PATHS)[(ALL.index(preset) + FACTORS.index(factor)) % 3]
+
+
+PAIRS = [
+    pytest.param(preset, factor, marks=() if (at + place) % 2 == 0 else pytest.mark.slow)
+    for at, preset in enumerate(ALL)
+    for place, factor in enumerate(FACTORS)
+]
+"""Each preset with two factors in two formats, each factor with three presets; the other pairs are slow."""
 
 
 def asked(turn: int) -> str:
@@ -104,8 +111,7 @@ async def before(name: str, preset: str, *, turns: int = 2, fields: Plain | None
 
 
 @pytest.mark.feature("C3", "N4", "X6")
-@every_factor
-@every_preset
+@pytest.mark.parametrize(("preset", "factor"), PAIRS)
 async def test_a_provider_that_counts_otherwise_refuses_nothing_and_its_summaries_come_in_time(
     preset, factor
 ):

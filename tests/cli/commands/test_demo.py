@@ -25,11 +25,15 @@ def demo(*args: str, code: str = "", **more: str) -> subprocess.CompletedProcess
     )
 
 
+WITHOUT_CLIENT = "import sys; sys.modules['openai'] = None; from refold.__main__ import main; main()"
+
+
 @pytest.fixture(scope="module")
 def played() -> dict:
     """The session as it goes where OpenAI's client is not installed, and other things are set on the machine."""
-    code = "import sys; sys.modules['openai'] = None; from refold.__main__ import main; main()"
-    told = demo("--json", code=code, REFOLD_COMPACTION_ENABLED="false", REFOLD_STORE="sqlite:///nowhere.db")
+    told = demo(
+        "--json", code=WITHOUT_CLIENT, REFOLD_COMPACTION_ENABLED="false", REFOLD_STORE="sqlite:///nowhere.db"
+    )
     assert told.returncode == 0, told.stderr
     return json.loads(told.stdout)
 
@@ -126,18 +130,19 @@ def test_any_client_sees_the_same(played, printed):
         (("--speed", "-1"), "--speed"),
     ],
 )
-def test_mistakes_are_told_in_a_line_with_a_hint(args, words):
-    told = demo(*args, "--json")
+def test_mistakes_are_told_in_a_line_with_a_hint(refold, args, words):
+    told = refold("demo", *args, "--json")
 
-    assert (told.returncode, told.stdout) == (2, "")
-    assert words in told.stderr
-    assert "hint: " in told.stderr
-    assert "Traceback" not in told.stderr
+    assert (told.code, told.out) == (2, "")
+    assert words in told.err
+    assert "hint: " in told.err
+    assert "Traceback" not in told.err
 
 
 def test_the_preset_of_the_settings_is_played_where_none_is_named():
-    told = demo("--json", REFOLD_COMPACTION_PRESET="picoclaw")
-    named = demo("--json", "--preset", "picoclaw")
+    # It takes as long to load OpenAI's client as to play the session.
+    told = demo("--json", code=WITHOUT_CLIENT, REFOLD_COMPACTION_PRESET="picoclaw")
+    named = demo("--json", "--preset", "picoclaw", code=WITHOUT_CLIENT)
 
     assert told.returncode == named.returncode == 0, told.stderr
     sent = [[call["sent"] for call in json.loads(one.stdout)["calls"]] for one in (told, named)]

@@ -17,14 +17,14 @@ from refold.testing import ScriptedUpstream
 ROOT = Path(__file__).parents[3]
 
 
-def refold(*args: str) -> subprocess.CompletedProcess[str]:
+def program(*args: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "refold", *args]
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.feature("N6", "X17")
 def test_presets_are_measured_side_by_side():
-    shown = refold(
+    shown = program(
         "replay", "examples/coding-agent.json", "--preset", "refold", "--preset", "opal", "--window", "8000"
     )
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -33,20 +33,26 @@ def test_presets_are_measured_side_by_side():
     assert [line.split()[0] for line in lines[3:5]] == ["refold", "opal"]
 
 
-def rows(*args: str) -> dict[str, dict]:
-    shown = refold(*("replay", "examples/coding-agent.json", "--window", "8000", "--json"), *args)
-    assert shown.returncode == 0, shown.stderr
-    return {row["candidate"]: row for row in json.loads(shown.stdout)["rows"]}
+@pytest.fixture
+def rows(refold):
+    """What a replay measures, in this process: it takes the program longer to start than to measure."""
+
+    def replayed(*args: str) -> dict[str, dict]:
+        shown = refold(*("replay", "examples/coding-agent.json", "--window", "8000", "--json"), *args)
+        assert shown.code == 0, shown.err
+        return {row["candidate"]: row for row in json.loads(shown.out)["rows"]}
+
+    return replayed
 
 
-def test_the_preset_of_the_settings_is_replayed_where_none_is_named(monkeypatch):
+def test_the_preset_of_the_settings_is_replayed_where_none_is_named(rows, monkeypatch):
     monkeypatch.setenv("REFOLD_COMPACTION_PRESET", "opal")
 
     assert list(rows()) == ["opal"]
 
 
 @pytest.mark.feature("N6")
-def test_the_messages_get_what_output_and_reserve_leave():
+def test_the_messages_get_what_output_and_reserve_leave(rows):
     whole = rows("--preset", "refold", "--baselines", "--output", "0", "--reserve", "0")
     usual = rows("--preset", "refold", "--baselines")
     little = rows("--preset", "refold", "--baselines", "--output", "3000", "--reserve", "1000")
@@ -58,11 +64,11 @@ def test_the_messages_get_what_output_and_reserve_leave():
 
 
 @pytest.mark.feature("N6")
-def test_the_columns_of_lines_and_phrases_are_in_the_document_and_in_the_table():
+def test_the_columns_of_lines_and_phrases_are_in_the_document_and_in_the_table(refold, rows):
     for row in rows("--preset", "refold", "--baselines").values():
         assert row["repeats"]["lines_near"] >= row["repeats"]["lines_old"]
         assert row["phrases_old"] is not None
-    shown = refold("replay", "examples/coding-agent.json", "--preset", "refold", "--window", "8000").stdout
+    shown = refold("replay", "examples/coding-agent.json", "--preset", "refold", "--window", "8000").out
     assert "kept free in every window: an eighth, at most 4,096, for the reply" in shown
     assert "phrases" in shown.splitlines()[1]
 
@@ -79,21 +85,21 @@ def test_the_columns_of_lines_and_phrases_are_in_the_document_and_in_the_table()
         (("examples/coding-agent.json", "--window", "0"), "--window"),
     ],
 )
-def test_mistakes_are_told_in_a_line_with_a_hint(args, words):
+def test_mistakes_are_told_in_a_line_with_a_hint(refold, args, words):
     told = refold("replay", *args)
-    assert told.returncode == 2
-    assert words in told.stderr
-    assert "hint: " in told.stderr
-    assert "Traceback" not in told.stderr
+    assert told.code == 2
+    assert words in told.err
+    assert "hint: " in told.err
+    assert "Traceback" not in told.err
 
 
 @pytest.mark.parametrize("place, words", [(".", "is a directory"), ("missing/report.html", "no directory")])
-def test_a_place_that_cannot_hold_a_report_is_told_before_the_replay(tmp_path, place, words):
+def test_a_place_that_cannot_hold_a_report_is_told_before_the_replay(refold, tmp_path, place, words):
     told = refold("replay", "nosuch.jsonl", "--report", str(tmp_path / place))
 
-    assert told.returncode == 2
-    assert words in told.stderr
-    assert "hint: " in told.stderr
+    assert told.code == 2
+    assert words in told.err
+    assert "hint: " in told.err
 
 
 DATA = str(ROOT / "examples" / "coding-agent.json")

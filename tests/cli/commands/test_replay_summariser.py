@@ -1,4 +1,4 @@
-"""`refold replay --summariser`, as the script runs it, against a provider of our own."""
+"""`refold replay --summariser`, as the script runs it, against a provider of our own. What needs none is said in this process."""
 
 from __future__ import annotations
 
@@ -125,14 +125,18 @@ def test_the_report_shows_the_summariser_and_its_dollars(server, tmp_path):
         (("--max-spend", "1"), "no model is asked", "--summariser"),
     ],
 )
-def test_mistakes_are_told_in_a_line_with_a_hint(args, words, hint, tmp_path):
-    told = replay(*args, home=tmp_path)
+def test_mistakes_are_told_in_a_line_with_a_hint(refold, monkeypatch, args, words, hint, tmp_path):
+    for name in [name for name in os.environ if name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
+    for name in ("XDG_CACHE_HOME", "HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    told = refold("replay", str(ROOT / DATA), "--preset", "refold", "--window", "4000", *args)
 
-    assert told.returncode == 2
-    assert words in told.stderr
-    assert hint in told.stderr.partition("hint: ")[2]
-    assert "Traceback" not in told.stderr
-    assert told.stdout == ""
+    assert told.code == 2
+    assert words in told.err
+    assert hint in told.err.partition("hint: ")[2]
+    assert "Traceback" not in told.err
+    assert told.out == ""
 
 
 def test_a_key_that_is_refused_is_told_at_the_first_call(server, tmp_path):
@@ -149,8 +153,8 @@ def test_a_key_that_is_refused_is_told_at_the_first_call(server, tmp_path):
     assert len(server.requests) == 1
 
 
-def test_the_help_teaches_how(tmp_path):
-    told = replay("--help", home=tmp_path)
+def test_the_help_teaches_how(refold):
+    told = refold("replay", "--help")
 
-    assert "--summariser openai:gpt-4o-mini --max-spend" in told.stdout
-    assert "MODEL@URL" in told.stdout
+    assert "--summariser openai:gpt-4o-mini --max-spend" in told.out
+    assert "MODEL@URL" in told.out
