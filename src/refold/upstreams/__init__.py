@@ -7,15 +7,32 @@ window can help. Neither keys nor content are ever logged or put into an error.
     async with open_upstream(Provider("anthropic", "claude-sonnet-4-5")) as upstream:
         reply = await upstream.ask(Ask((user("Hello!"),)))
 
+All errors in the settings are found when a provider is opened, before the first question. One session serves
+all questions to it, so that connections are reused.
+
 `provider` holds the settings and the key, `http` asks for replies and for vectors over one connection, and
 `response_errors` classifies failures and retries.
 """
 
 from __future__ import annotations
 
-from refold.ports.models import Ask, StreamingUpstream, Upstream
-from refold.upstreams.factory import open_embedder, open_upstream
-from refold.upstreams.provider import KNOWN, Provider, Retries, Timeouts
+import asyncio
+import os
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from refold.model.dialect import DIALECTS
+from refold.model.errors import ConfigError, MissingExtra
+from refold.ports.models import Ask, Embedder, StreamingUpstream, Upstream
+from refold.upstreams.provider import KNOWN, Provider, ProviderKey, Retries, Timeouts, complete
+from refold.upstreams.response_errors import Pace
+
+if TYPE_CHECKING:
+    from refold.upstreams.http import Connection
 
 __all__ = [
     "KNOWN",
@@ -28,3 +45,77 @@ __all__ = [
     "open_embedder",
     "open_upstream",
 ]
+
+EMBEDDINGS = "/embeddings"
+_PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
+
+
+@asynccontextmanager
+async def open_upstream(
+    provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = _PACE
+) -> AsyncIterator[StreamingUpstream]:
+    """A client for a provider, until the block ends.
+
+    Raises:
+        ConfigError: a setting is missing or invalid, such as a variable without a key.
+        MissingExtra: aiohttp is not installed.
+    """
+    whole = complete(provider)
+    async with _connected(whole, environ, pace) as connection:
+        from refold.upstreams.http import HttpUpstream
+
+        yield HttpUpstream(whole, DIALECTS[whole.format or "chat"], connection, pace)
+
+
+@asynccontextmanager
+async def open_embedder(
+    provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = _PACE
+) -> AsyncIterator[Embedder]:
+    """A client for vectors, until the block ends: for any provider with OpenAI's `/embeddings`.
+
+    Raises:
+        ConfigError: a setting is missing or invalid, or the provider's format has no vectors.
+        MissingExtra: aiohttp is not installed.
+    """
+    whole = complete(provider)
+    if whole.format == "anthropic":
+        raise ConfigError(
+            f"provider {whole.name!r} gives no vectors",
+            hint="name one with OpenAI's /embeddings, such as openai",
+        )
+    async with _connected(whole, environ, pace, EMBEDDINGS) as connection:
+        from refold.upstreams.http import HttpEmbedder
+
+        yield HttpEmbedder(whole, connection, pace)
+
+
+@asynccontextmanager
+async def _connected(
+    whole: Provider, environ: Mapping[str, str], pace: Pace, path: str = ""
+) -> AsyncIterator[Connection]:
+    key = ProviderKey(whole, environ)
+    try:
+        import aiohttp
+    except ImportError:
+        raise MissingExtra("upstreams", "asking a model") from None
+    from refold.upstreams.http import Connection
+
+    # No limit on connections: the caller decides how many requests run at once.
+    connector = aiohttp.TCPConnector(ssl=_trust(whole), limit=0)
+    patience = aiohttp.ClientTimeout(total=None, connect=whole.timeouts.connect_s)
+    session = aiohttp.ClientSession(
+        connector=connector, timeout=patience, trust_env=whole.trust_env, cookie_jar=aiohttp.DummyCookieJar()
+    )
+    async with session:
+        yield Connection(whole, DIALECTS[whole.format or "chat"], session, key, pace, path)
+
+
+def _trust(provider: Provider) -> ssl.SSLContext | bool:
+    if not provider.ca_file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=provider.ca_file)
+    except (OSError, ValueError):  # an SSLError is an OSError
+        raise ConfigError(
+            f"the ca_file of {provider.name!r} cannot be read", hint="it is a file of PEM certificates"
+        ) from None
