@@ -179,8 +179,8 @@ DOMAIN = (
     "upstreams",
     "wire",
 )
-ELSEWHERE = {"refold.model.errors", "refold.core.presets.librechat"}
-"""Errors have a page of their own (errors.md, tested); the block of `librechat` is the configuration of another system."""
+ELSEWHERE = {"refold.model.errors"}
+"""Errors have a page of their own (errors.md, tested)."""
 
 
 def crossing() -> set[str]:
