@@ -43,18 +43,19 @@ def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json:
         head = await store_access.head_of(engine, conv, branch)
         known = await engine.sessions(conv, limit=store_access.EVERYTHING)
         level = await stored_fill_level(engine.store, head)
+        off = await store_access.off_name(engine, conv)
         own = [one for one in known if not branch or one.branch == head.branch]
         calls = await engine.store.calls(engine.owner, conv, store_access.EVERYTHING)
         authors = await _authors(engine, own)
         sizes = {one.branch: one.next_seq for one in (await engine.store.outline(engine.owner, conv)).heads}
         rows = [_row(one, calls, sizes[one.branch], authors.get(one.summary, "")) for one in own]
         if as_json:
-            full = store_access.fill_document(level)
+            full = {**store_access.fill_document(level, is_off=bool(off)), "off": bool(off)}
             output.write_json({"conversation": conv, **full, "sessions": rows})
         else:
             output.write(_session_table(rows))
             output.note(f"{plural(len(rows), 'session')}; the open one is {short(head.session)}")
-            output.note(store_access.fill_text(level))
+            output.note(store_access.fill_text(level, off))
         return 0
 
     return store_access.look(place, act)
