@@ -667,6 +667,11 @@ async def test_a_call_without_reported_usage_is_estimated_and_marked(upstream, t
     assert "~" in told.out.splitlines()[1]
     assert "~" not in told.out.splitlines()[2]
     assert "estimated" in told.err
+    for command, row in ((["sessions", name], 1), (["stats"], 1)):
+        assert await asyncio.to_thread(run, command) == 0
+        told = capsys.readouterr()
+        assert re.search(r" ~0\.\d\d\b", told.out.splitlines()[row])
+        assert re.search(r"^~ .*\bestimated\b", told.err, re.MULTILINE)
 
 
 def listed(capsys):

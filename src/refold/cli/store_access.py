@@ -37,6 +37,7 @@ from refold.tokens.catalog import WindowSize, window_for
 EVERYTHING = 10**9
 PAGE = 500
 """Messages that are read at once: a long conversation is shown without being held in memory."""
+ESTIMATED = "~ estimated in part: the provider did not report the usage of every call"
 MOST_BRANCHES = 3
 """Branches that are named in one line; more are counted. `refold sessions` lists them all."""
 KEEP_DAYS = "REFOLD_STORE_KEEP_DAYS"

@@ -68,12 +68,14 @@ async def _count_reply(engine: Engine, one: Listed) -> int:
 
 
 def _note_list(found: Sequence[Listed], limit: int) -> None:
+    from refold.cli.store_access import ESTIMATED
+
     if any(one.reason for one in found):
         output.note("! has to be compacted: the next call does it, or `refold compact CONV`")
     if any(one.off for one in found):
         output.note("off: the next requests are passed on unchanged and not stored, until `refold on CONV`")
     if any(one.estimated for one in found):
-        output.note("~ estimated in part: the provider did not report the usage of every call")
+        output.note(ESTIMATED)
     if assumed := sum(one.window_source in ("pattern", "default") for one in found):
         output.note(
             f"the window of {plural(assumed, 'conversation')} is assumed\nhint: set it with `compaction.window`, or --window"

@@ -54,6 +54,8 @@ def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json:
             output.write_json({"conversation": conv, **full, "sessions": rows})
         else:
             output.write(_session_table(rows))
+            if any(row.estimated for row in rows):
+                output.note(store_access.ESTIMATED)
             output.note(f"{plural(len(rows), 'session')}; the open one is {short(head.session)}")
             output.note(store_access.fill_text(level, off))
         return 0
@@ -82,6 +84,8 @@ class SessionRow(Struct, frozen=True):
     closed_at: float | None
     author: str = ""
     """The author of its summary, and the reason if it is not a model."""
+    estimated: int = 0
+    """Calls whose usage is an estimate, because the provider reported none."""
 
 
 async def _authors(engine: Engine, sessions: Sequence[Session]) -> dict[str, str]:
@@ -115,6 +119,7 @@ def _row(one: Session, calls: Sequence[Call], size: int, author: str) -> Session
         at=one.at,
         closed_at=one.closed_at,
         author=author,
+        estimated=sum(call.is_estimated for call in own),
     )
 
 
@@ -129,7 +134,7 @@ def _session_table(rows: Sequence[SessionRow]) -> str:
 def _session_cells(row: SessionRow) -> tuple[str, ...]:
     from refold.core.shown import handle_of
 
-    source = f" of {short(row.target)}" if row.target else ""
+    source, guess = f" of {short(row.target)}" if row.target else "", "~" if row.estimated else ""
     return (
         short(row.id),
         row.kind,
@@ -137,9 +142,9 @@ def _session_cells(row: SessionRow) -> tuple[str, ...]:
         handle_of(row.first),
         f"{row.messages:,}",
         f"{row.calls:,}",
-        f"{row.usage.prompt:,}",
-        f"{row.usage.output:,}",
-        f"{row.dollars:.2f}",
+        f"{guess}{row.usage.prompt:,}",
+        f"{guess}{row.usage.output:,}",
+        f"{guess}{row.dollars:.2f}",
         when(row.at),
         f"{row.carries}{source}",
         plain(row.author),
