@@ -180,7 +180,7 @@ async def test_a_header_switches_a_conversation_without_a_name_off(gate):
 
     assert actions == ["off", "off", "passed", "passed"]
     status, _, body = await gate.post(CHAT, b"{}", x_refold="disabled")
-    assert (status, b"conversation-off" in body) == (400, True)
+    assert (status, b"conversation-off" in body, b"takes on (the default), off" in body) == (400, True, True)
 
 
 @pytest.mark.parametrize("is_by_command", [True, False], ids=["refold off", "POST"])

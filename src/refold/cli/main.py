@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any, cast
 
 import typer
@@ -107,7 +108,7 @@ def run(args: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except WrongUsage as error:
-        show_error(_usage_error(error))
+        show_error(_usage_error(error, sys.argv[1:] if args is None else args))
         return FAILED
 
 
@@ -135,10 +136,22 @@ def root(
     return 0
 
 
-def _usage_error(error: Exception) -> ConfigError:
+def _usage_error(error: Exception, args: Sequence[str]) -> ConfigError:
     """A mistake on the command line, in the voice of the other errors: lower case, no full stop."""
-    command = getattr(getattr(error, "ctx", None), "command_path", "refold")
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "refold")
     message = str(getattr(error, "format_message", error.__str__)())
+    if context is not None and message.startswith("Got unexpected extra argument"):
+        switches = {
+            name: (one.opts[0], one.secondary_opts[0])
+            for one in context.command.params
+            if one.secondary_opts
+            for name in (*one.opts, *one.secondary_opts)
+        }
+        after = [one for one, value in pairwise(args) if not value.startswith("-")]
+        if given := next((one for one in after if one in switches), ""):
+            on, off = switches[given]
+            return ConfigError(f"{given} takes no value", hint=f"write {on} or {off}")
     return ConfigError(message[:1].lower() + message[1:].removesuffix("."), hint=f"see {command} --help")
 
 

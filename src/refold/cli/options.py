@@ -104,7 +104,10 @@ class SizeOptions(OptionGroup, frozen=True):
     model: Annotated[
         str,
         typer.Option(
-            "--model", metavar="NAME", help="Default: the file's own, else gpt-4o.", show_default=False
+            "--model",
+            metavar="NAME",
+            help="Default: that of the file or the conversation, else gpt-4o.",
+            show_default=False,
         ),
     ] = ""
     window: Annotated[
@@ -120,7 +123,7 @@ class SizeOptions(OptionGroup, frozen=True):
             metavar="N",
             min=0,
             max=MAX_TOKENS,
-            help="Kept for the reply. Default: the file's max_tokens.",
+            help="Kept for the reply. Default: as in the file or the last request.",
         ),
     ] = None
 
@@ -150,7 +153,7 @@ class SummariserOptions(OptionGroup, frozen=True):
         typer.Option(
             "--summariser",
             metavar=SUMMARISER_METAVAR,
-            help="CONV: the model that writes it, PROVIDER:MODEL or MODEL@URL. Default: none, a digest.",
+            help="The model that writes the summary: PROVIDER:MODEL or MODEL@URL. Default: none, a digest.",
             show_default=False,
         ),
     ] = ""
@@ -159,7 +162,7 @@ class SummariserOptions(OptionGroup, frozen=True):
         typer.Option(
             "--key-env",
             metavar="NAME",
-            help="CONV: the variable that holds the key for MODEL@URL, if any.",
+            help="The variable that holds the key for MODEL@URL, if any.",
             show_default=False,
         ),
     ] = ""

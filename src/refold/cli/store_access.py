@@ -130,7 +130,7 @@ async def opened(
             model=model,
             window=sizes.window,
             used_window=_used_window(head, model),
-            max_output=sizes.max_output or _used_output(head, model),
+            max_output=_used_output(head, model) if sizes.max_output is None else sizes.max_output,
             limit=engine.settings.limit or read_fill_level(head.notes).cap,
             policy=policy,
             summariser=writer,

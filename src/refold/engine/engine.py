@@ -269,7 +269,11 @@ class Engine:
             from refold.embeddings import installed
 
             embedder = installed() if self._url is not None else None
-        return Meaning(embedder)
+        from refold.embeddings import StaticEmbedder
+        from refold.stores.memory import MemoryStore
+
+        is_unasked = isinstance(embedder, StaticEmbedder) and isinstance(self._store, MemoryStore)
+        return Meaning(embedder, is_quiet=is_unasked)
 
     @cached_property
     def _retention(self) -> Retention:

@@ -201,7 +201,7 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
     if switch not in ("", "on", "off", *_SWITCHES):
         raise ConfigError(
             "X-Refold is neither on nor off",
-            hint="X-Refold: off sends this request unchanged, conversation-off this and all later ones, until conversation-on",
+            hint="X-Refold takes on (the default), off (send this request unchanged), conversation-off (this and all later ones) or conversation-on",
         )
     if window and not (_NUMBER.fullmatch(window) and MIN_WINDOW <= int(window) <= MAX_TOKENS):
         raise ConfigError(

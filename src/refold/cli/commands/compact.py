@@ -131,7 +131,7 @@ def compact(
     called, and FILE stays as it is.
 
     Any other name means the stored conversation CONV. It is compacted at once, whatever the thresholds say, and a new session
-    begins. `refold undo` takes that back, and no message is changed.
+    begins. `refold undo` takes that back, and no message is changed. Only CONV can be summarised by a model, with --summariser.
     """
     from refold.cli import transcript
     from refold.cli.settings import policy_here
