@@ -46,7 +46,7 @@ from refold.cli.commands import (
     stats,
     undo,
 )
-from refold.cli.options import one_spelling
+from refold.cli.options import LINE, one_spelling
 from refold.model.errors import ConfigError, RefoldError
 
 COMMANDS = (
@@ -66,9 +66,6 @@ WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
 """Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""
 FAILED = 2
 INTERRUPTED = 130
-
-LINE = 200
-"""Characters of a command's line in the list: more than any has, so that none is cut."""
 
 
 class Sections(TyperGroup):
@@ -120,8 +117,8 @@ def root(
     """Refold keeps LLM conversations inside the context window without losing anything.
 
     Some commands look at transcripts: requests or lists of messages in the format of OpenAI Chat Completions, OpenAI
-    Responses or Anthropic Messages. Others keep conversations in a store: `refold import` is where those begin. Nothing is
-    sent anywhere, unless you name a model.
+    Responses or Anthropic Messages. Others keep conversations in a store: `refold import` and `refold serve` fill it. Only
+    `refold serve` sends anything anywhere, and the commands for which you name a model.
     """
     if version:
         from importlib.metadata import version as installed

@@ -53,7 +53,7 @@ Examples:
   refold compact examples/coding-agent.json --window 12000 --dry-run --diff
   refold compact support-42 --dry-run
   refold compact support-42 --keep 2000
-  refold compact support-42 --focus "the refund" --summariser openai:gpt-4o-mini"""
+  refold compact support-42 --focus refunds --summariser openai:gpt-4o-mini"""
 
 
 def declare(app: typer.Typer) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json
+from refold.cli.options import Json, WholeLines
 from refold.cli.output import plain, plural
 from refold.model.errors import ConfigError
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def declare(app: typer.Typer) -> None:
-    config = typer.Typer(help="The settings: write a file, show what holds, check it.", rich_markup_mode=None)
+    config = typer.Typer(
+        cls=WholeLines, help="The settings: write a file, show what holds, check it.", rich_markup_mode=None
+    )
     config.command("init", epilog="Example: refold config init")(init)
     config.command("show", epilog="Example: refold config show --origin")(show)
     config.command("schema", epilog="Example: refold config schema > refold.schema.json")(schema)

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json
+from refold.cli.options import Json, WholeLines
 
 
 def declare(app: typer.Typer) -> None:
-    local = typer.Typer(help="A small model on this machine.", rich_markup_mode=None)
+    local = typer.Typer(cls=WholeLines, help="A small model on this machine.", rich_markup_mode=None)
     local.command("install", epilog="Example: refold local install")(install)
     local.command("status", epilog="Example: refold local status")(status)
     app.add_typer(local, name="local")

@@ -35,8 +35,8 @@ def stats(
     """Show the tokens and the money that were not sent, less what summaries cost.
 
     Every call is compared with the same call with the whole history, at the prices of its model, as if that had always been in
-    the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated, and a note says for how many
-    calls. Calls of versions before this one are not counted.
+    the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated and marked with ~, and a note says for how
+    many calls. Calls of versions before this one are not counted.
     """
     from refold.cli import store_access
 
