@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from refold.cli.main import run as run_command
 from refold.local import serve_local
 from refold.model.errors import ConfigError, MissingExtra
 
@@ -121,3 +122,22 @@ def test_without_the_extra_its_name_is_told(tmp_path, monkeypatch):
 
     with pytest.raises(MissingExtra, match="'local'"), serve_local(tmp_path / "tiny.gguf"):
         pass
+
+
+@pytest.mark.parametrize("has_extra", [True, False])
+@pytest.mark.parametrize("has_weights", [True, False])
+def test_the_steps_to_the_local_model_are_those_that_are_missing(
+    monkeypatch, tmp_path, capsys, has_extra, has_weights
+):
+    file = tmp_path / "tiny.gguf"
+    if has_weights:
+        file.touch()
+    monkeypatch.setattr("refold.local.weights_path", lambda: file)
+    monkeypatch.setattr("refold.local.find_spec", lambda _: object() if has_extra else None)
+    monkeypatch.setattr("refold.cli.commands.local.find_spec", lambda _: object() if has_extra else None)
+
+    assert run_command(["local", "status"]) == (0 if has_extra and has_weights else 1)
+
+    told = capsys.readouterr().err
+    assert ("pip install 'refold[local]'" in told) is not has_extra
+    assert ("hint: run: refold local install" in told) is not has_weights

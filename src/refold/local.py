@@ -127,6 +127,15 @@ class Served(Struct, frozen=True):
         return f"<served {self.model}>"
 
 
+def missing_steps(python: str) -> list[str]:
+    """The commands that are still needed before the local model runs in the environment of `python`, in order."""
+    extra = (
+        MissingExtra("local", "a model on this machine").hint_for(python).removeprefix("install it with: ")
+    )
+    steps = [] if find_spec("xllamacpp") else [extra]
+    return steps if weights_path().is_file() else [*steps, "refold local install"]
+
+
 @contextmanager
 def serve_local(
     weights: Path | None = None, *, window: int = WINDOW, threads: int = THREADS

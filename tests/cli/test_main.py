@@ -5,8 +5,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import typer
 
 from refold.cli import options
+from refold.cli.main import app
 from refold.engine.engine import OWNER
 from refold.wire import MAX_BODY_BYTES
 
@@ -124,3 +126,29 @@ def test_every_command_of_db_is_documented(refold, command):
 
     assert f"`db {command}" in told
     assert not [option for option in options_in(refold("db", command, "--help").out) if option not in told]
+
+
+def help_pages(command, *path):
+    """The path of every command and of every command of a group."""
+    yield path
+    for name, one in getattr(command, "commands", {}).items():
+        yield from help_pages(one, *path, name)
+
+
+def test_every_help_page_fits_80_columns_and_cuts_no_line(refold):
+    pages = [*help_pages(typer.main.get_command(app))]
+    assert ("db", "upgrade") in pages
+
+    for path in pages:
+        code, out, _ = refold(*path, "--help")
+        assert code == 0
+        assert [line for line in out.splitlines() if len(line) > 80] == [], path
+        listed = out.partition("Commands:")[2]
+        assert "..." not in listed, path
+
+
+def test_options_of_stored_conversations_speak_of_nothing_else(refold):
+    out = refold("rerun", "--help").out
+
+    assert "CONV:" not in out
+    assert "the file's own" not in out

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from refold.embeddings import StaticEmbedder
 from refold.engine import session_search
 from refold.engine.engine import Engine
 from refold.model.errors import Damaged
@@ -90,6 +91,19 @@ async def test_who_reads_the_log_learns_what_it_means_and_what_happens_next(capl
         " the store the next time"
     )
     assert looking == "this search goes by words and not by meaning (RuntimeError). The next one tries again"
+
+
+async def test_the_installed_embedder_gives_no_warning_in_a_store_in_memory(monkeypatch, caplog):
+    async def fail(self, texts):
+        raise TimeoutError
+
+    monkeypatch.setattr(StaticEmbedder, "embed", fail)
+    made = engine(MemoryStore(), embedder=StaticEmbedder())
+    talk = await made.conversation("chat")
+    await talk.add("Where is the ship?", {"role": "assistant", "content": "In the harbour."})
+    await talk.start_session()
+
+    assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == []
 
 
 class Short(Subjects):

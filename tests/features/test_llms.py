@@ -463,9 +463,9 @@ def test_a_compaction_that_would_make_a_conversation_larger_is_not_made():
         ({"keep": 10**30}, "keep is not", "0 to 100,000,000"),
         ({"max_output": 0}, "max_output is not", "1 to 100,000,000"),
         ({"bogus": 1}, "there is no field 'bogus'", "the fields are: model, messages"),
-        ({"model": None}, "model is of another type", "docs/gateway.md"),
+        ({"model": None}, "model is not a text", "docs/gateway.md"),
         ({"format": "xml"}, "format is not a known one", "chat, responses or anthropic"),
-        ({"messages": [1]}, "messages is of another type", "docs/gateway.md"),
+        ({"messages": [1]}, "messages is not a list of messages", "docs/gateway.md"),
         ({"messages": [*told(2), {"role": "alien", "content": "Hm."}]}, "messages[2]: role:", "use system"),
     ],
 )

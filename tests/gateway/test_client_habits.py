@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 
 import aiohttp
@@ -179,7 +180,7 @@ async def test_a_header_switches_a_conversation_without_a_name_off(gate):
 
     assert actions == ["off", "off", "passed", "passed"]
     status, _, body = await gate.post(CHAT, b"{}", x_refold="disabled")
-    assert (status, b"conversation-off" in body) == (400, True)
+    assert (status, b"conversation-off" in body, b"takes on (the default), off" in body) == (400, True, True)
 
 
 @pytest.mark.parametrize("is_by_command", [True, False], ids=["refold off", "POST"])
@@ -219,6 +220,69 @@ async def test_a_chat_without_a_name_is_off_from_its_second_request_on(tmp_path,
     assert actions == ["off", "off", "passed", "passed", "off"]
     assert sizes.pop(one["id"]) == 1
     assert list(sizes.values()) == [5]
+
+
+async def test_the_commands_agree_about_the_output_and_the_window_of_a_request(tmp_path, capsys, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("REFOLD_STORE", url)
+    store = await open_store(url)
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, store=store, window=4_000, summariser_enabled=False) as gate,
+    ):
+        asked = {"model": "m", "max_tokens": 580, "messages": talk("One?")}
+        await post(gate, CHAT, asked, x_refold_conversation="a")
+        owner = (await get(gate, "/refold/status"))["owner"]
+        await store.close()
+
+    async def told(*args: str):
+        capsys.readouterr()
+        assert await asyncio.to_thread(run, [*args, "--owner", owner]) == 0
+        return capsys.readouterr()
+
+    sessions = json.loads((await told("sessions", "a", "--json")).out)
+    context = json.loads((await told("context", "a", "--json")).out)
+    (listed,) = json.loads((await told("conversations", "--json")).out)["conversations"]
+
+    assert context["max_output"] == 580
+    assert context["compress_at"]["arithmetic"] == sessions["arithmetic"]
+    assert "output 580" in sessions["arithmetic"]
+    assert "4,000 tokens (set by you)" in (await told("context", "a")).out
+    assert "(window: set by you)" in (await told("show", "a")).err
+    assert (listed["messages"], listed["reply_messages"]) == (1, 1)
+
+
+async def test_show_and_export_count_the_newest_reply_and_name_other_branches(tmp_path, capsys, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("REFOLD_STORE", url)
+    store = await open_store(url)
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, store=store, window=8_000, summariser_enabled=False) as gate,
+    ):
+        for texts in (("One?",), ("One?", "Fine.", "Two?"), ("One?", "Fine.", "Three?")):
+            await post(gate, CHAT, {"model": "m", "messages": talk(*texts)}, x_refold_conversation="a")
+        owner = (await get(gate, "/refold/status"))["owner"]
+        await store.close()
+
+    async def told(*args: str):
+        capsys.readouterr()
+        assert await asyncio.to_thread(run, [*args, "--owner", owner]) == 0
+        return capsys.readouterr()
+
+    shown, written, listed = await told("show", "a"), await told("export", "a"), await told("conversations")
+    (other,) = re.findall(r"there is also ([0-9a-f-]+) \(3 messages\)", " ".join(shown.err.split()))
+
+    assert "4 messages; " in shown.err
+    assert "the last is the newest reply" in shown.err
+    assert "4 messages of 'a', the last is the newest reply" in written.err
+    assert (
+        len(json.loads(written.out)["messages"] if written.out.startswith("{") else json.loads(written.out))
+        == 4
+    )
+    assert re.search(r"^a +5 ", listed.out, re.MULTILINE)  # of both branches
+    assert other in written.err
+    assert "Two?" in (await told("show", "a", "--branch", other)).out
 
 
 async def test_the_newest_reply_is_shown_exported_and_found_once(tmp_path, capsys, monkeypatch):
@@ -603,6 +667,11 @@ async def test_a_call_without_reported_usage_is_estimated_and_marked(upstream, t
     assert "~" in told.out.splitlines()[1]
     assert "~" not in told.out.splitlines()[2]
     assert "estimated" in told.err
+    for command, row in ((["sessions", name], 1), (["stats"], 1)):
+        assert await asyncio.to_thread(run, command) == 0
+        told = capsys.readouterr()
+        assert re.search(r" ~0\.\d\d\b", told.out.splitlines()[row])
+        assert re.search(r"^~ .*\bestimated\b", told.err, re.MULTILINE)
 
 
 def listed(capsys):

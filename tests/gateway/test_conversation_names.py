@@ -45,6 +45,25 @@ async def ask(gate, *texts, path="/v1/messages", headers=None, **fields):
     return answered["x-refold-conversation"]
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("x" * 201, "replaced; it is longer than 200 characters"),
+        ("ships\u200e", "replaced; it has a character that cannot be shown"),
+        ("x" * 200, None),
+        ("Fähre 42", None),
+    ],
+)
+@pytest.mark.parametrize("header", ["x_refold_conversation", "x_session_id"])
+async def test_a_name_that_is_replaced_is_told(gate, header, name, told):
+    body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "One?"}]})
+    for switch in ("on", "off"):
+        _, answered, _ = await gate.post("/v1/chat/completions", body, **{header: name}, x_refold=switch)
+        assert answered.get("x-refold-name") == told
+    (kept,) = await stored(gate)
+    assert (kept == name) is (told is None)
+
+
 async def stored(gate, owner="local"):
     return {one.id: one.messages for one in await gate.store.conversations(owner)}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any, cast
 
 import typer
@@ -45,7 +46,7 @@ from refold.cli.commands import (
     stats,
     undo,
 )
-from refold.cli.options import one_spelling
+from refold.cli.options import LINE, one_spelling
 from refold.model.errors import ConfigError, RefoldError
 
 COMMANDS = (
@@ -65,9 +66,6 @@ WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
 """Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""
 FAILED = 2
 INTERRUPTED = 130
-
-LINE = 200
-"""Characters of a command's line in the list: more than any has, so that none is cut."""
 
 
 class Sections(TyperGroup):
@@ -107,7 +105,7 @@ def run(args: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except WrongUsage as error:
-        show_error(_usage_error(error))
+        show_error(_usage_error(error, sys.argv[1:] if args is None else args))
         return FAILED
 
 
@@ -119,8 +117,8 @@ def root(
     """Refold keeps LLM conversations inside the context window without losing anything.
 
     Some commands look at transcripts: requests or lists of messages in the format of OpenAI Chat Completions, OpenAI
-    Responses or Anthropic Messages. Others keep conversations in a store: `refold import` is where those begin. Nothing is
-    sent anywhere, unless you name a model.
+    Responses or Anthropic Messages. Others keep conversations in a store: `refold import` and `refold serve` fill it. Only
+    `refold serve` sends anything anywhere, and the commands for which you name a model.
     """
     if version:
         from importlib.metadata import version as installed
@@ -135,10 +133,22 @@ def root(
     return 0
 
 
-def _usage_error(error: Exception) -> ConfigError:
+def _usage_error(error: Exception, args: Sequence[str]) -> ConfigError:
     """A mistake on the command line, in the voice of the other errors: lower case, no full stop."""
-    command = getattr(getattr(error, "ctx", None), "command_path", "refold")
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", "refold")
     message = str(getattr(error, "format_message", error.__str__)())
+    if context is not None and message.startswith("Got unexpected extra argument"):
+        switches = {
+            name: (one.opts[0], one.secondary_opts[0])
+            for one in context.command.params
+            if one.secondary_opts
+            for name in (*one.opts, *one.secondary_opts)
+        }
+        after = [one for one, value in pairwise(args) if not value.startswith("-")]
+        if given := next((one for one in after if one in switches), ""):
+            on, off = switches[given]
+            return ConfigError(f"{given} takes no value", hint=f"write {on} or {off}")
     return ConfigError(message[:1].lower() + message[1:].removesuffix("."), hint=f"see {command} --help")
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 from msgspec import NODEFAULT, Struct, structs
+from typer.core import TyperGroup
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """The limit of the codecs (a test compares); importing them would make `--help` slower."""
@@ -104,13 +105,20 @@ class SizeOptions(OptionGroup, frozen=True):
     model: Annotated[
         str,
         typer.Option(
-            "--model", metavar="NAME", help="Default: the file's own, else gpt-4o.", show_default=False
+            "--model",
+            metavar="NAME",
+            help="Whose tokenizer and window are used. Default: that of the file or conversation, else gpt-4o.",
+            show_default=False,
         ),
     ] = ""
     window: Annotated[
         int | None,
         typer.Option(
-            "--window", metavar="N", min=1, max=MAX_TOKENS, help="The model's window, if you know better."
+            "--window",
+            metavar="N",
+            min=1,
+            max=MAX_TOKENS,
+            help="The model's window. Default: as last used, else looked up.",
         ),
     ] = None
     max_output: Annotated[
@@ -120,7 +128,7 @@ class SizeOptions(OptionGroup, frozen=True):
             metavar="N",
             min=0,
             max=MAX_TOKENS,
-            help="Kept for the reply. Default: the file's max_tokens.",
+            help="Tokens kept for the reply. Default: as in the file or the last request.",
         ),
     ] = None
 
@@ -150,7 +158,7 @@ class SummariserOptions(OptionGroup, frozen=True):
         typer.Option(
             "--summariser",
             metavar=SUMMARISER_METAVAR,
-            help="CONV: the model that writes it, PROVIDER:MODEL or MODEL@URL. Default: none, a digest.",
+            help="The model that writes the summary: PROVIDER:MODEL or MODEL@URL. Default: none, a digest.",
             show_default=False,
         ),
     ] = ""
@@ -159,7 +167,7 @@ class SummariserOptions(OptionGroup, frozen=True):
         typer.Option(
             "--key-env",
             metavar="NAME",
-            help="CONV: the variable that holds the key for MODEL@URL, if any.",
+            help="The variable that holds the key for MODEL@URL, if any.",
             show_default=False,
         ),
     ] = ""
@@ -205,3 +213,18 @@ def _fields(name: str, group: type[OptionGroup]) -> tuple[Parameter, ...]:
         )
         for one in structs.fields(group)
     )
+
+
+LINE = 200
+"""Characters of a command's line in the list: more than any has, so that none is cut."""
+
+
+class WholeLines(TyperGroup):
+    """Lists the commands of a group, each with the whole first sentence of its help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(LINE)) for name, command in self.commands.items()]
+            )

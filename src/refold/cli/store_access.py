@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 from refold.cli.options import SizeOptions, StoreOptions, SummariserOptions
 from refold.cli.output import align, note, plain, plural, short, when
+from refold.cli.transcript import STORED_SOURCES
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
 from refold.embeddings import installed
@@ -36,6 +37,9 @@ from refold.tokens.catalog import WindowSize, window_for
 EVERYTHING = 10**9
 PAGE = 500
 """Messages that are read at once: a long conversation is shown without being held in memory."""
+ESTIMATED = "~ estimated in part: the provider did not report the usage of every call"
+MOST_BRANCHES = 3
+"""Branches that are named in one line; more are counted. `refold sessions` lists them all."""
 KEEP_DAYS = "REFOLD_STORE_KEEP_DAYS"
 """Days for which an idle conversation is kept; the variable of the gateway's setting."""
 MAX_EXPIRED = "REFOLD_STORE_MAX_EXPIRED_SHARE"
@@ -126,7 +130,8 @@ async def opened(
             model=model,
             window=sizes.window,
             used_window=_used_window(head, model),
-            max_output=sizes.max_output,
+            max_output=_used_output(head, model) if sizes.max_output is None else sizes.max_output,
+            limit=engine.settings.limit or read_fill_level(head.notes).cap,
             policy=policy,
             summariser=writer,
         )
@@ -142,6 +147,11 @@ def _used_window(head: Head, model: str) -> WindowSize | None:
         return None
     known = window_for(model)  # it has a warning if the window is only assumed
     return known if known.tokens == noted.window else WindowSize(noted.window, noted.window_source)
+
+
+def _used_output(head: Head, model: str) -> int | None:
+    """The room for a reply that the last request to the model asked for; None if it is the usual one."""
+    return (read_fill_level(head.notes).output or None) if model == head.model else None
 
 
 async def pages_of(engine: Engine, head: Head, first: int, last: int) -> AsyncIterator[list[StoredMessage]]:
@@ -275,8 +285,9 @@ def row_by_prefix(rows: Sequence[T], start: str, noun: str) -> T:
     return next(one for one in rows if one.id == which)
 
 
-def fill_document(level: FillLevel | Listed) -> dict[str, object]:
-    """How full a context is, for programs."""
+def fill_document(level: FillLevel | Listed, *, is_off: bool = False) -> dict[str, object]:
+    """How full a context is, for programs. Nothing is due in a conversation that is off."""
+    reason = "" if is_off else level.reason
     return {
         "tokens": level.tokens,
         "limit": level.limit,
@@ -284,21 +295,52 @@ def fill_document(level: FillLevel | Listed) -> dict[str, object]:
         "window": level.window,
         "window_source": level.window_source,
         "ratio": level.ratio if level.limit else None,
-        "needs_compaction": bool(level.reason),
-        "reason": level.reason,
+        "needs_compaction": bool(reason),
+        "reason": reason,
         "summary": level.summary,
     }
 
 
-def fill_text(level: FillLevel) -> str:
-    """How full a context is, with the window and the source of that figure, on a few short lines."""
+def fill_text(level: FillLevel, off: str = "") -> str:
+    """How full a context is, with the window and the source of that figure, on a few short lines. `off` is the name of a
+    conversation that is switched off.
+    """
+    switched = [off_text(off)] if off else []
     if not level.limit:
-        return "how full its context is was not noted"
+        return "\n".join(["how full its context is was not noted", *switched])
+    source = STORED_SOURCES.get(level.window_source, level.window_source)
     lines = [f"its context is {level.ratio * 100:.0f} % full: {level.tokens:,} of {level.limit:,} tokens"]
-    lines += [f"{level.arithmetic} (window: {level.window_source})"] if level.arithmetic else []
+    lines += [f"{level.arithmetic} (window: {source})"] if level.arithmetic else []
     lines += [f"its summary: {plain(level.summary)}"] if level.summary else []
-    lines += [f"it has to be compacted: {level.reason}"] if level.reason else []
-    return "\n".join(lines)
+    lines += [f"it has to be compacted: {level.reason}"] if level.reason and not off else []
+    return "\n".join([*lines, *switched])
+
+
+def off_text(name: str) -> str:
+    """What it means that a conversation is off, and how to switch it on."""
+    return (
+        "it is off: its next requests are passed on unchanged, neither compacted nor stored\n"
+        f"hint: `refold on {plain(name)}` switches it on again"
+    )
+
+
+async def off_name(engine: Engine, name: str) -> str:
+    """The name of a conversation that is switched off; empty if it is on."""
+    return name if name in await engine.switched_off() else ""
+
+
+async def branch_text(engine: Engine, head: Head) -> str:
+    """The other branches of a conversation, the longest first; empty if there are none."""
+    heads = (await engine.store.outline(engine.owner, head.conversation)).heads
+    others = sorted((one for one in heads if one.branch != head.branch), key=lambda one: -one.next_seq)
+    if not others:
+        return ""
+    shown = [f"{short(one.branch)} ({plural(one.next_seq, 'message')})" for one in others[:MOST_BRANCHES]]
+    more = f" and {len(others) - MOST_BRANCHES:,} more" if len(others) > MOST_BRANCHES else ""
+    return (
+        f"this is the branch {short(head.branch)}; there {'is' if len(others) == 1 else 'are'} also {', '.join(shown)}{more}"
+        "\nhint: --branch ID shows another one"
+    )
 
 
 def way_back(name: str, closed: str) -> str:

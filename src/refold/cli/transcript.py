@@ -40,6 +40,8 @@ WINDOW_SOURCES = {
     "output": "a multiple of the output",
     "default": "assumed",
 }
+STORED_SOURCES = {**WINDOW_SOURCES, "override": "set by you"}
+"""The same for a stored conversation: the option or the setting was one of the program that used it last."""
 _KINDS = "give a request body, a list of messages, one message per line, or the log of an agent"
 _PACKED = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

@@ -220,7 +220,7 @@ def read(key: SettingKey, raw: object, *, is_text: bool = False) -> Any:
         return _converted(key, raw, strict=not is_text)
     except msgspec.ValidationError as error:
         reason = str(error).partition(" - at ")[0]
-        raise Unreadable(_plain(reason), f"it takes {expected(key)}") from None
+        raise Unreadable(_plain(reason, raw), f"it takes {expected(key)}") from None
 
 
 def _respelt(key: SettingKey, raw: object) -> object:
@@ -242,12 +242,26 @@ def _converted(key: SettingKey, raw: object, *, strict: bool) -> Any:
     return msgspec.convert(raw, key.type, strict=strict)
 
 
-def _plain(what: str) -> str:
+_KINDS = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "a table",
+}
+"""The kinds of values in a file of settings, in words."""
+
+
+def _plain(what: str, raw: object) -> str:
     """Describe an error in our words and without the value, which may be a secret in the wrong place."""
     if what.startswith("Invalid enum value"):
         return "it is none of the words that can be given here"
     is_range = any(sign in what for sign in ("<", ">", "length"))
-    return "it is out of range" if is_range else "it is of another type"
+    if is_range:
+        return "it is out of range"
+    kind = _KINDS.get(type(raw), "a date or a time")
+    return f"it is {kind} with other values in it" if isinstance(raw, list | dict) else f"it is {kind}"
 
 
 def _from_text(key: SettingKey, raw: object) -> object:

@@ -269,7 +269,11 @@ class Engine:
             from refold.embeddings import installed
 
             embedder = installed() if self._url is not None else None
-        return Meaning(embedder)
+        from refold.embeddings import StaticEmbedder
+        from refold.stores.memory import MemoryStore
+
+        is_unasked = isinstance(embedder, StaticEmbedder) and isinstance(self._store, MemoryStore)
+        return Meaning(embedder, is_quiet=is_unasked)
 
     @cached_property
     def _retention(self) -> Retention:
@@ -461,16 +465,18 @@ class Engine:
         """
         check_text(words, "words")
         found = await self.store.conversations(self.owner, limit=checked(limit), words=words)
-        return [await self._with_fill_level(one) for one in found]
+        off = await self.switched_off() if found else frozenset()
+        return [await self._with_fill_level(one, is_off=one.id in off) for one in found]
 
-    async def _with_fill_level(self, one: Listed) -> Listed:
+    async def _with_fill_level(self, one: Listed, *, is_off: bool) -> Listed:
         head = await self.store.head(self.owner, one.id, one.branch)
         known = await stored_fill_level(self.store, head) if head else FillLevel()
         return structs.replace(
             one,
             tokens=known.tokens,
             limit=known.limit,
-            reason=known.reason,
+            reason="" if is_off else known.reason,
+            off=is_off,
             window=known.window,
             window_source=known.window_source,
             arithmetic=known.arithmetic,

@@ -41,8 +41,11 @@ _NO_MEANING = "this search goes by words and not by meaning (%s). The next one t
 class Meaning:
     """Embeds summaries and search words. The embedder may fail, or be missing: then search works by words."""
 
-    def __init__(self, embedder: Embedder | None = None) -> None:
+    def __init__(self, embedder: Embedder | None = None, *, is_quiet: bool = False) -> None:
         self._embedder = embedder
+        self._is_quiet = is_quiet
+        """True for the installed embedder in a store in memory: nobody chose it, and no program opens the store again, so
+        a missing vector is no warning."""
         self._last: tuple[list[str], list[bytes]] = [], []
         """Cache of the last texts and vectors: after a conflict the same commit is tried again, with the same
         summary."""
@@ -80,7 +83,8 @@ class Meaning:
                 await run_text_work(sum(map(len, texts)), _without_secrets, texts, known)
             )
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the conversation goes on
-            _log.warning(_NO_VECTOR, len(texts), type(error).__name__)
+            level = logging.DEBUG if self._is_quiet else logging.WARNING
+            _log.log(level, _NO_VECTOR, len(texts), type(error).__name__)
             return ()
         return tuple(
             Embedding(session=session, summary=written.id, name=self.name, vector=vector, at=at)

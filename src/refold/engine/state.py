@@ -466,6 +466,10 @@ class FillLevel(Struct, frozen=True):
     scale: float = 1.0
     offset: float = 0.0
     """See `State.measure`."""
+    output: int = 0
+    """The room for a reply that the last request asked for; 0 if it is the usual one."""
+    cap: int = 0
+    """The limit of the settings, see `Budget.limit`."""
 
     @property
     def tokens(self) -> int:
@@ -664,6 +668,8 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
             self.arithmetic,
             scale,
             offset,
+            budget.max_output if budget.is_output_stated else 0,
+            budget.limit,
         )
 
     def billed(self, usage: Usage) -> Bill:

@@ -105,6 +105,14 @@ def read_posted(raw: bytes) -> PostedMessages:
         raise _unreadable(str(error)) from None
 
 
+_TYPES = {
+    **dict.fromkeys(("messages", "input"), "a list of messages"),
+    "system": "a text or a list of blocks",
+    "tools": "a list of tools",
+}
+"""The fields of `PostedMessages` that are no plain text, in words."""
+
+
 def _unreadable(reason: str) -> ConfigError:
     """Name the field that msgspec complains about, without its value."""
     known = f"the fields are: {', '.join(PostedMessages.__struct_fields__)}"
@@ -122,7 +130,8 @@ def _unreadable(reason: str) -> ConfigError:
         return ConfigError(f"{name} is not a number of tokens in its range", hint=hint)
     if name == "format":
         return ConfigError("format is not a known one", hint="chat, responses or anthropic")
-    return ConfigError(f"{name} is of another type", hint="see docs/gateway.md")
+    what = _TYPES.get(name, "a text")
+    return ConfigError(f"{name} is not {what}", hint=f"give {what}; docs/gateway.md has an example")
 
 
 async def compact_posted(talk: Conversation, asked: PostedMessages, note: str) -> msgspec.Raw:

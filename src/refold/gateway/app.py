@@ -275,6 +275,7 @@ class Gateway:
             backlog=self.backlog,
         )
         if incoming is not None:
+            ticket.name_fault = incoming.name_fault
             await self._take(ticket, incoming, seen, owner)
         elif path in DIALECT_OF:
             ticket.action = "unparsed"

@@ -140,6 +140,8 @@ class Ticket:
         self._backlog = backlog
         self._upstream = targets[0].name if targets else ""
         """The upstream that was asked last."""
+        self.name_fault = ""
+        """Why the client's name of the conversation was replaced."""
         self._added: dict[str, Raw] = {}
         self._without_thinking = ""
         """Why the thinking that the client or the settings ask for is off."""
@@ -346,6 +348,7 @@ class Ticket:
             "x-refold-action": self.action,
             "x-refold-receipt": self.call_id,
             "x-refold-upstream": upstream,
+            **({"x-refold-name": f"replaced; {self.name_fault}"} if self.name_fault else {}),
         }
         if self.hosted is not None and self.made is not None:
             talk = self.hosted.live.conversation

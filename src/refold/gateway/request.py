@@ -126,6 +126,8 @@ class Incoming(Struct, frozen=True, dict=True):
     """
     held: int = 0
     """Tokens of the history up to `root`, as reported by the provider."""
+    name_fault: str = ""
+    """Why the client's name of the conversation was replaced by its hash; empty if it was not."""
 
     @property
     def line_name(self) -> str:
@@ -184,7 +186,8 @@ def read_incoming(path: str, headers: Mapping[str, str], body: bytes) -> Incomin
     """
     fields = read(FIELDS, body)
     dialect = DIALECTS[DIALECT_OF[path]]
-    incoming = Incoming(dialect, body, fields, name_of(headers, fields), wishes_of(headers))
+    fault = _name_fault(_stated_name(headers, fields))
+    incoming = Incoming(dialect, body, fields, name_of(headers, fields), wishes_of(headers), name_fault=fault)
     incoming.array  # noqa: B018  # fill the cache here, because large bodies are read in a thread
     return incoming
 
@@ -198,7 +201,7 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
     if switch not in ("", "on", "off", *_SWITCHES):
         raise ConfigError(
             "X-Refold is neither on nor off",
-            hint="X-Refold: off sends this request unchanged, conversation-off this and all later ones, until conversation-on",
+            hint="X-Refold takes on (the default), off (send this request unchanged), conversation-off (this and all later ones) or conversation-on",
         )
     if window and not (_NUMBER.fullmatch(window) and MIN_WINDOW <= int(window) <= MAX_TOKENS):
         raise ConfigError(
@@ -215,14 +218,17 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
 
 
 def name_of(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
+    """The client's name of its conversation; a name that is too long or not printable is replaced by its hash."""
+    return _as_name(_stated_name(headers, fields))
+
+
+def _stated_name(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
     """The client's name of its conversation: from Refold's header, from its agent's header, or from
     `metadata` in the body.
     """
-    stated = headers.get("x-refold-conversation", "").strip()
-    if stated:
-        return _as_name(stated)
-    agents = next((headers[name].strip() for name in SESSION_HEADERS if headers.get(name, "").strip()), "")
-    return _as_name(agents or _named_in_metadata(fields))
+    named = ("x-refold-conversation", *SESSION_HEADERS)
+    stated = next((headers[name].strip() for name in named if headers.get(name, "").strip()), "")
+    return stated or _named_in_metadata(fields)
 
 
 def _named_in_metadata(fields: Mapping[str, Raw]) -> str:
@@ -247,9 +253,16 @@ def _claude_code_session(user_id: str) -> str:
 
 
 def _as_name(name: str) -> str:
-    if len(name) <= MAX_NAME and name.isprintable():
+    if not _name_fault(name):
         return name
     return sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _name_fault(name: str) -> str:
+    """Why a name cannot be used as it is: terminals and tables show it."""
+    if len(name) > MAX_NAME:
+        return f"it is longer than {MAX_NAME} characters"
+    return "" if name.isprintable() else "it has a character that cannot be shown"
 
 
 def _text_field(fields: Mapping[str, Raw], key: str) -> str:

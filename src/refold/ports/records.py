@@ -309,6 +309,8 @@ class Listed(Struct, frozen=True, kw_only=True):
     """The model's window at that time, and the source of that figure."""
     arithmetic: str = ""
     """How the limit follows from the window, as a sum."""
+    off: bool = False
+    """Whether it is switched off, so that no compaction is due. The engine writes it."""
     at: float = 0.0
     updated_at: float = 0.0
     """Time of the last commit, to the second. It never decreases, even if the clock is set back."""

@@ -141,6 +141,22 @@ def test_check_reads_a_file_by_its_name(refold, place, tmp_path, monkeypatch):
     assert out.startswith("REFOLD_SERVER_PORT: server.port: ")
 
 
+def test_check_names_the_places_of_faults_and_not_those_that_are_right(refold, place, monkeypatch):
+    path = place / "refold.toml"
+    path.write_text('[cache]\nttl = "1h"\n')
+    assert refold("config", "check").err == f"no faults in {path} and the environment\n"
+
+    monkeypatch.setenv("REFOLD_NOTIFY_MARKER", "maybe")
+    code, out, err = refold("config", "check")
+    assert (code, err) == (1, "1 fault in the environment\n")
+    assert out == "REFOLD_NOTIFY_MARKER: notify.marker: it is text\n  hint: it takes true or false\n"
+
+    path.write_text("[cache]\nttl = 3\n[notify]\nmarker = [1]\n")
+    code, out, err = refold("config", "check")
+    assert (code, err) == (1, f"3 faults in the environment and {path}\n")
+    assert "another type" not in out
+
+
 @pytest.mark.parametrize("text", [None, "a = = 3"])
 def test_check_of_a_file_that_cannot_be_read(refold, place, text):
     if text:

@@ -155,6 +155,8 @@ def test_without_anything_a_script_answers_and_says_so(serve):
 
     assert said.startswith("I am a script, not a model")
     assert "refold local install" in said
+    # Without the extra, fetching the weights would change nothing.
+    assert ("pip install 'refold[local]'" in said) is (find_spec("xllamacpp") is None)
     assert said.endswith("You said: Is anybody there?")
     assert other.endswith("You said: And here?")
     assert "no local model: " in told

@@ -107,3 +107,19 @@ def test_help_says_what_a_flag_does(help_text, key):
     words = " ".join(help_text.split()).replace("- ", "-")
     assert all(flag in words for flag in key.flags)
     assert key.what.replace("- ", "-") in words
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--notify-marker", "maybe"),
+        ("--no-notify-marker", "yes"),
+        ("--port", "1", "--notify-marker", "maybe"),
+    ],
+)
+def test_a_switch_with_a_value_says_how_it_is_written(refold, given):
+    code, _, err = refold("serve", *given)
+
+    assert code == 2
+    assert f"{given[-2]} takes no value" in err
+    assert "hint: write --notify-marker or --no-notify-marker" in err

@@ -53,7 +53,7 @@ Examples:
   refold compact examples/coding-agent.json --window 12000 --dry-run --diff
   refold compact support-42 --dry-run
   refold compact support-42 --keep 2000
-  refold compact support-42 --focus "the refund" --summariser openai:gpt-4o-mini"""
+  refold compact support-42 --focus refunds --summariser openai:gpt-4o-mini"""
 
 
 def declare(app: typer.Typer) -> None:
@@ -131,7 +131,7 @@ def compact(
     called, and FILE stays as it is.
 
     Any other name means the stored conversation CONV. It is compacted at once, whatever the thresholds say, and a new session
-    begins. `refold undo` takes that back, and no message is changed.
+    begins. `refold undo` takes that back, and no message is changed. Only CONV can be summarised by a model, with --summariser.
     """
     from refold.cli import transcript
     from refold.cli.settings import policy_here

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json
+from refold.cli.options import Json, WholeLines
 from refold.cli.output import plain, plural
 from refold.model.errors import ConfigError
 
+if TYPE_CHECKING:
+    from refold.model.errors import SettingError
+
 
 def declare(app: typer.Typer) -> None:
-    config = typer.Typer(help="The settings: write a file, show what holds, check it.", rich_markup_mode=None)
+    config = typer.Typer(
+        cls=WholeLines, help="The settings: write a file, show what holds, check it.", rich_markup_mode=None
+    )
     config.command("init", epilog="Example: refold config init")(init)
     config.command("show", epilog="Example: refold config show --origin")(show)
     config.command("schema", epilog="Example: refold config schema > refold.schema.json")(schema)
@@ -109,6 +115,16 @@ def check(
         output.write_json({"faults": rows, "files": [layer.path for layer in layers if layer.path]})
     else:
         output.write("".join(f"{plain(one.located)}\n  hint: {one.hint}\n" for one in found))
-        read = ", ".join(plain(layer.path) for layer in layers if layer.path) or "the environment"
-        output.note(f"{plural(len(found), 'fault') if found else 'no faults'} in {read}")
+        output.note(_verdict(found, [layer.path for layer in layers], has_environment=not file))
     return 1 if found else 0
+
+
+def _verdict(found: Sequence[SettingError], paths: Sequence[str], *, has_environment: bool) -> str:
+    """The number of faults and where they are, or everything that was read if there are none."""
+    files = [path for path in paths if path]
+    if not found:
+        read = [*map(plain, files), *(["the environment"] if has_environment else [])]
+        return f"no faults in {' and '.join(read)}"
+    where = {next((path for path in files if one.place.startswith(path)), ""): None for one in found}
+    named = " and ".join(plain(path) or "the environment" for path in where)
+    return f"{plural(len(found), 'fault')} in {named}"

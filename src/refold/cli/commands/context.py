@@ -105,6 +105,7 @@ def _context_of_conversation(
         opened = store_access.opened(engine, head, sizes, SummariserOptions(), policy=policy)
         async with opened as conversation:
             report = of_conversation(name, conversation, sizes)
+        report = structs.replace(report, is_off=bool(await store_access.off_name(engine, name)))
         return _deliver(report, as_json=as_json)
 
     return store_access.look(place, act)
@@ -144,8 +145,6 @@ def limits_of_file(request: Request, sizes: SizeOptions, policy: Policy) -> Cont
 
 def limits_of(state: State) -> ContextLimits:
     """The sizes at which the policy acts on the messages of a state."""
-    from refold.core.budget import arithmetic
-    from refold.core.plan_inputs import lowered_output
     from refold.core.triggers import fold_count, fold_point
 
     rules, frame = state.frame.policy.triggers, state.frame
@@ -154,7 +153,7 @@ def limits_of(state: State) -> ContextLimits:
         fold_point(state.folded, frame, state.now(next(iter(rules), "before_call"))),
         fold_count(rules),
         state.limit,
-        arithmetic(frame.budget, lowered_output(frame, state.now("before_call"))),
+        state.arithmetic,
     )
 
 
@@ -182,6 +181,8 @@ class ContextReport(Struct, frozen=True):
     sizing: Sizing
     measurement: Measurement
     limits: ContextLimits | None = None
+    is_off: bool | None = None
+    """Whether the conversation is switched off, so that nothing is summarised or compressed; None for a transcript."""
 
     @property
     def window(self) -> int:
@@ -225,7 +226,13 @@ def limit_lines(report: ContextReport, limits: ContextLimits) -> Iterator[Text]:
     count = "" if limits.messages is None else f", or {plural(limits.messages, 'message')}"
     if report.measurement.free >= 0:
         yield Text(f"{percent(content / report.window, digits=0)} full")
-    yield Text(f"preset {limits.preset}")
+    if report.is_off:
+        from refold.cli.store_access import off_text
+
+        yield Text(off_text(report.file))
+        yield Text(f"when it is on, with the preset {limits.preset}:")
+    else:
+        yield Text(f"preset {limits.preset}")
     yield Text(f"summarise at {limits.summarise_at:,} tokens{count}: {_away(content, limits.summarise_at)}")
     yield Text(f"compress at {limits.compress_at:,} tokens")
     yield Text(f"  {limits.arithmetic}", style="dim")
@@ -238,15 +245,16 @@ def _away(content: int, at: int) -> str:
 def headline(report: ContextReport) -> Iterator[Text]:
     from rich.text import Text
 
-    from refold.cli.transcript import MODEL_SOURCES, WINDOW_SOURCES
+    from refold.cli.transcript import MODEL_SOURCES, STORED_SOURCES, WINDOW_SOURCES
 
     sizing = report.sizing
+    sources = WINDOW_SOURCES if report.is_off is None else STORED_SOURCES
     counts = f"{plural(report.messages, 'message')}, {plural(report.turns, 'turn')}"
     yield Text.assemble((report.file, "bold"), f"  {report.format}, {counts}")
     yield Text.assemble(
         (output.plain(sizing.model), "bold"),
         f" ({MODEL_SOURCES[sizing.model_source]})",
-        f"  window {report.window:,} tokens ({WINDOW_SOURCES.get(sizing.window_source, sizing.window_source)})",
+        f"  window {report.window:,} tokens ({sources.get(sizing.window_source, sizing.window_source)})",
     )
 
 
@@ -338,6 +346,7 @@ def as_document(report: ContextReport) -> dict[str, object]:
         },
         "trigger": {"tokens": trigger, "remaining": trigger - measured.content.tokens},
         "fits": measured.free >= 0,
+        **({} if report.is_off is None else {"off": report.is_off}),
         **(_limits_document(report.limits) if report.limits else {}),
     }
 

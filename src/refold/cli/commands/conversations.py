@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,17 +37,19 @@ def conversations(
 ) -> int:
     """List stored conversations, the latest first.
 
-    Each with its messages and compactions, how full its context is, and the cost of its calls. A wide screen shows more: sessions,
+    Each with its messages and compactions, how full its context is, whether it is off, and the cost of its calls. A wide screen shows more: sessions,
     the window and its source, the author of the summary, tokens. The exit code is 1 if no name or title holds the words.
     """
     from refold.cli import store_access
 
     async def act(engine: Engine) -> int:
         found = await engine.conversations(limit=limit, words=words)
+        replies = {one.id: await _count_reply(engine, one) for one in found}
         if as_json:
-            output.write_json({"owner": place.owner, "conversations": [_document(one) for one in found]})
+            rows = [_document(one, replies[one.id]) for one in found]
+            output.write_json({"owner": place.owner, "conversations": rows})
         elif found:
-            output.write(_table(found))
+            output.write(_table(found, replies))
         if not found:
             output.note(_none(place.owner, words))
         elif not as_json:
@@ -57,11 +59,23 @@ def conversations(
     return store_access.look(place, act)
 
 
+async def _count_reply(engine: Engine, one: Listed) -> int:
+    """Messages of the newest reply that the client has not sent back yet: `refold show` shows them too."""
+    from refold.engine.recall import newest_reply
+
+    head = await engine.store.head(engine.owner, one.id, one.branch)
+    return len(await newest_reply(engine.store, head)) if head else 0
+
+
 def _note_list(found: Sequence[Listed], limit: int) -> None:
+    from refold.cli.store_access import ESTIMATED
+
     if any(one.reason for one in found):
         output.note("! has to be compacted: the next call does it, or `refold compact CONV`")
+    if any(one.off for one in found):
+        output.note("off: the next requests are passed on unchanged and not stored, until `refold on CONV`")
     if any(one.estimated for one in found):
-        output.note("~ estimated in part: the provider did not report the usage of every call")
+        output.note(ESTIMATED)
     if assumed := sum(one.window_source in ("pattern", "default") for one in found):
         output.note(
             f"the window of {plural(assumed, 'conversation')} is assumed\nhint: set it with `compaction.window`, or --window"
@@ -77,22 +91,26 @@ def _none(owner: str, words: str) -> str:
     )
 
 
-def _table(found: Sequence[Listed]) -> str:
+def _table(found: Sequence[Listed], replies: Mapping[str, int]) -> str:
     head = (
         *("name", "messages", "sessions", "compactions", "full", "window", "summary"),
         *("read", "written", "$", "last used", "title"),
     )
-    return align(head, [_cells(one) for one in found], _NUMBERS, optional=_OPTIONAL, cuts_last=True)
+    cells = [_cells(one, replies[one.id]) for one in found]
+    return align(head, cells, _NUMBERS, optional=_OPTIONAL, cuts_last=True)
 
 
-def _cells(one: Listed) -> tuple[str, ...]:
+def _cells(one: Listed, reply: int) -> tuple[str, ...]:
+    from refold.cli.transcript import STORED_SOURCES
+
+    source = STORED_SOURCES.get(one.window_source, one.window_source)
     return (
         plain(one.id),
-        f"{one.messages:,}",
+        f"{one.messages + reply:,}",
         f"{one.sessions:,}",
         f"{one.compactions:,}",
-        _share(one.ratio, one.limit, is_due=bool(one.reason)),
-        f"{one.window:,} {one.window_source}" if one.window else "-",
+        _share(one),
+        f"{one.window:,} {source}" if one.window else "-",
         plain(one.summary) or "-",
         f"{one.usage.prompt:,}",
         f"{one.usage.output:,}",
@@ -102,12 +120,15 @@ def _cells(one: Listed) -> tuple[str, ...]:
     )
 
 
-def _share(ratio: float, limit: int, *, is_due: bool) -> str:
-    """How full a context is, with a mark where it has to be compacted; a dash where it was not noted."""
-    return f"{'! ' if is_due else ''}{ratio * 100:.0f} %" if limit else "-"
+def _share(one: Listed) -> str:
+    """How full a context is, with a mark where it has to be compacted or is off; a dash where it was not noted."""
+    mark = "off " if one.off else "! " if one.reason else ""
+    return f"{mark}{one.ratio * 100:.0f} %" if one.limit else f"{mark}-"
 
 
-def _document(one: Listed) -> dict[str, object]:
+def _document(one: Listed, reply: int) -> dict[str, object]:
+    """A row for programs. The messages of the newest reply are counted apart: they are not in the context yet."""
     from refold.cli.store_access import fill_document
 
-    return {**structs.asdict(one), **fill_document(one), "usage": structs.asdict(one.usage)}
+    usage = structs.asdict(one.usage)
+    return {**structs.asdict(one), **fill_document(one), "usage": usage, "reply_messages": reply}

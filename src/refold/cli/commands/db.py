@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Protocol, cast, runtime_c
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, StoreUrl
+from refold.cli.options import Json, StoreUrl, WholeLines
 from refold.cli.output import plain, plural
 from refold.model.errors import ConfigError, Damaged, StoreError
 
@@ -37,7 +37,9 @@ Archive = Annotated[
 
 
 def declare(app: typer.Typer) -> None:
-    db = typer.Typer(help="The store as a whole: upgrade, check, copy, move, clean.", rich_markup_mode=None)
+    db = typer.Typer(
+        cls=WholeLines, help="The store as a whole: upgrade, check, copy, move, clean.", rich_markup_mode=None
+    )
     db.command("upgrade", epilog="Example: refold db upgrade --store sqlite:///chats.db")(upgrade)
     db.command("check", epilog="Example: refold db check")(check)
     db.command("backup", epilog="Example: refold db backup chats-backup.db")(backup)

@@ -58,6 +58,7 @@ def export(
     from refold.cli import store_access
     from refold.cli.transcript import find_dialect
     from refold.engine.journal import fields_of
+    from refold.engine.recall import newest_reply
     from refold.wire.json_codec import FIELDS, read
 
     wanted = find_dialect(format_name)
@@ -72,7 +73,11 @@ def export(
             fields, bodies = _translated(fields, own, wanted), _foreign(engine, head, wanted)
         make = _as_lines if lines and not as_json else _as_document
         await _write_parts(make(fields, bodies, wanted or own))
-        output.note(f"{plural(head.next_seq, 'message')} of {plain(conv)!r}")
+        reply = await newest_reply(engine.store, head)
+        count = plural(head.next_seq + len(reply), "message")
+        output.note(f"{count} of {plain(conv)!r}{', the last is the newest reply' if reply else ''}")
+        if others := await store_access.branch_text(engine, head):
+            output.note(others.replace("shows", "writes"))
         return 0
 
     return store_access.look(place, act)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, StoreOptions, expanded
+from refold.cli.options import Json, StoreOptions, WholeLines, expanded
 from refold.cli.output import align, plain, when
 from refold.model.errors import NotFound
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def declare(app: typer.Typer) -> None:
-    keys = typer.Typer(help="Who may use the gateway: make, list and revoke keys.", rich_markup_mode=None)
+    keys = typer.Typer(
+        cls=WholeLines, help="Who may use the gateway: make, list and revoke keys.", rich_markup_mode=None
+    )
     keys.command("create", epilog="Example: refold keys create laptop")(expanded(create))
     keys.command("list", epilog="Example: refold keys list")(expanded(list_all))
     keys.command("revoke", epilog="Example: refold keys revoke 4f0c2a9be1d7")(expanded(revoke))

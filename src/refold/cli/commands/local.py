@@ -8,12 +8,11 @@ from importlib.util import find_spec
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json
-from refold.model.errors import MissingExtra
+from refold.cli.options import Json, WholeLines
 
 
 def declare(app: typer.Typer) -> None:
-    local = typer.Typer(help="A small model on this machine.", rich_markup_mode=None)
+    local = typer.Typer(cls=WholeLines, help="A small model on this machine.", rich_markup_mode=None)
     local.command("install", epilog="Example: refold local install")(install)
     local.command("status", epilog="Example: refold local status")(status)
     app.add_typer(local, name="local")
@@ -25,15 +24,17 @@ def install() -> int:
     The weights of SmolLM2-135M, 98 MB, checked by their checksum, go into your cache directory. It is there to try things
     out without a key; its summaries are poor. The extra `local` runs it.
     """
-    from refold.local import install_weights
+    from refold.local import install_weights, missing_steps
 
     output.write(f"{install_weights()}\n")
+    for step in missing_steps(sys.executable):
+        output.note(f"it cannot run yet\nhint: next: {step}")
     return 0
 
 
 def status(as_json: Json = False) -> int:
     """Say whether the local model can run: its weights, and the extra that runs them. The exit code is 1 if it cannot."""
-    from refold.local import weights_path
+    from refold.local import missing_steps, weights_path
 
     weights = weights_path()
     has_weights, has_extra = weights.is_file(), find_spec("xllamacpp") is not None
@@ -44,8 +45,6 @@ def status(as_json: Json = False) -> int:
         output.write(
             f"runs     {'with xllamacpp' if has_extra else 'not: the extra `local` is not installed'}\n"
         )
-    if not has_weights:
-        output.note("hint: fetch them with: refold local install")
-    if not has_extra:
-        output.note(f"hint: {MissingExtra('local', 'the model').hint_for(sys.executable)}")
+    for step in missing_steps(sys.executable):
+        output.note(f"hint: run: {step}")
     return 0 if has_weights and has_extra else 1

@@ -8,7 +8,7 @@ import typer
 
 from refold.cli import output
 from refold.cli.options import Conv, Json, StoreOptions, expanded
-from refold.cli.output import plain
+from refold.cli.output import plain, plural
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
@@ -23,7 +23,7 @@ def off(
     conv: Annotated[
         str,
         typer.Argument(
-            metavar="CONV", help="Its name. Default: list those that are off.", show_default=False
+            metavar="[CONV]", help="Its name. Default: list those that are off.", show_default=False
         ),
     ] = "",
     *,
@@ -59,8 +59,27 @@ def _switch(conv: str, place: StoreOptions, *, on: bool, as_json: bool) -> int:
             output.write_json({"owner": place.owner, "off": names})
         else:
             output.write("".join(f"{plain(name)}\n" for name in names))
-            if not names:
-                output.note("no conversation is switched off")
+            _note_switch(conv, names, on=on)
         return 0
 
     return store_access.change(place, act) if conv else store_access.look(place, act)
+
+
+def _note_switch(conv: str, names: list[str], *, on: bool) -> None:
+    """Say what happens to the next requests, and how to change it back."""
+    if conv and on:
+        output.note(
+            f"{plain(conv)!r} is on: its next request brings what was not stored meanwhile,\n"
+            "and it is compacted again when it has to be\n"
+            f"hint: `refold off {plain(conv)}` switches it off again"
+        )
+    elif conv:
+        output.note(
+            f"{plain(conv)!r} is off: its next requests are passed on unchanged, neither compacted\n"
+            "nor stored; a gateway that is running notices within two seconds\n"
+            f"hint: `refold on {plain(conv)}` switches it on again"
+        )
+    elif names:
+        output.note(f"{plural(len(names), 'conversation')} off\nhint: `refold on CONV` switches one on again")
+    else:
+        output.note("no conversation is off\nhint: `refold off CONV` passes its requests on unchanged")

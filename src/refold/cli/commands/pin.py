@@ -22,7 +22,9 @@ def pin(
     conv: Conv,
     handle: Annotated[
         str,
-        typer.Argument(metavar="HANDLE", help="Of a message, such as '#m12'. Default: list what is pinned."),
+        typer.Argument(
+            metavar="[HANDLE]", help="Of a message, such as '#m12'. Default: list what is pinned."
+        ),
     ] = "",
     *,
     branch: BranchId = "",
@@ -31,7 +33,7 @@ def pin(
 ) -> int:
     """Keep a message in the window: no stage and no summary takes it out until it is unpinned.
 
-    Without a handle, list the messages that are pinned. A pin holds a message that is still shown; one that was folded already
+    Without a handle, list the messages that are pinned. A pin holds a message that is still shown; one that was summarised already
     comes back with `refold undo` or `refold recall`.
     """
     return _pin(conv, handle, branch, place, is_pin=True, as_json=as_json)
@@ -45,7 +47,7 @@ def unpin(
     place: StoreOptions,
     as_json: Json = False,
 ) -> int:
-    """Let a pinned message be shortened and folded again."""
+    """Let a pinned message be shortened and summarised again."""
     return _pin(conv, handle, branch, place, is_pin=False, as_json=as_json)
 
 

@@ -35,8 +35,8 @@ With a model that writes the summaries, beside the digest that needs none:
   refold replay my-sessions/ --summariser qwen3@http://localhost:8000/v1
   refold replay my-sessions/ --summariser local
 \b
-A model is sent what leaves the window, without secrets of a known form. What it
-wrote is kept, so the same replay again costs nothing."""
+A model is sent what leaves the window, without secrets of a known form. What
+it wrote is kept, so the same replay again costs nothing."""
 
 
 def declare(app: typer.Typer) -> None:

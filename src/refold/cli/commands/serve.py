@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -130,10 +131,7 @@ def _identifier(name: str) -> str:
 _log = logging.getLogger("refold.gateway")
 ALL: tuple[DialectName, ...] = ("chat", "responses", "anthropic")
 """The formats that the local model speaks."""
-WORDS = (
-    "I am a script, not a model: the local model is not installed here. `refold local install` fetches it; then start "
-    "`refold serve` again. You said: "
-)
+WORDS = "I am a script, not a model: the local model cannot run here. To change that: {steps}; then start `refold serve` again. You said: "
 FIRST_WORDS = '{"model": "local", "messages": [{"role": "user", "content": "Say hello."}]}'
 EXAMPLES = """\b
 Examples:
@@ -190,11 +188,19 @@ def _own_model(resolved: Resolved) -> Iterator[OwnModel | None]:
     if resolved.settings.upstreams:
         yield None
         return
+    from refold.local import missing_steps
+
     with ExitStack() as stack:
         try:
             found = _local_model(stack)
         except (ConfigError, MissingExtra) as error:
-            _say(resolved, f"no local model: {error}\nA script answers for `local` until it is there.\n")
+            steps = "".join(f"\n  {step}" for step in missing_steps(sys.executable))
+            todo = (
+                f"A script answers for `local` until this is done:{steps}"
+                if steps
+                else "A script answers for `local`."
+            )
+            _say(resolved, f"no local model: {error.message}\n{todo}\n")
             found = _scripted_model(stack)
         yield found
 
@@ -216,7 +222,12 @@ def _scripted_model(stack: ExitStack) -> OwnModel:
     def answer(received: Received) -> str:
         server.requests.clear()  # it records every request, for tests
         server.answered.clear()
-        return WORDS + received.text
+        return words + received.text
+
+    from refold.local import missing_steps
+
+    steps = " and ".join(f"`{step}`" for step in missing_steps(sys.executable))
+    words = WORDS.format(steps=steps or "see `refold local status`")
 
     key = secrets.token_urlsafe(32)
     server = ScriptedUpstream(otherwise=answer, window=WINDOW, key=key, validates=False, model="local")

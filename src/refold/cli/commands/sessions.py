@@ -43,18 +43,21 @@ def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json:
         head = await store_access.head_of(engine, conv, branch)
         known = await engine.sessions(conv, limit=store_access.EVERYTHING)
         level = await stored_fill_level(engine.store, head)
+        off = await store_access.off_name(engine, conv)
         own = [one for one in known if not branch or one.branch == head.branch]
         calls = await engine.store.calls(engine.owner, conv, store_access.EVERYTHING)
         authors = await _authors(engine, own)
         sizes = {one.branch: one.next_seq for one in (await engine.store.outline(engine.owner, conv)).heads}
         rows = [_row(one, calls, sizes[one.branch], authors.get(one.summary, "")) for one in own]
         if as_json:
-            full = store_access.fill_document(level)
+            full = {**store_access.fill_document(level, is_off=bool(off)), "off": bool(off)}
             output.write_json({"conversation": conv, **full, "sessions": rows})
         else:
             output.write(_session_table(rows))
+            if any(row.estimated for row in rows):
+                output.note(store_access.ESTIMATED)
             output.note(f"{plural(len(rows), 'session')}; the open one is {short(head.session)}")
-            output.note(store_access.fill_text(level))
+            output.note(store_access.fill_text(level, off))
         return 0
 
     return store_access.look(place, act)
@@ -81,6 +84,8 @@ class SessionRow(Struct, frozen=True):
     closed_at: float | None
     author: str = ""
     """The author of its summary, and the reason if it is not a model."""
+    estimated: int = 0
+    """Calls whose usage is an estimate, because the provider reported none."""
 
 
 async def _authors(engine: Engine, sessions: Sequence[Session]) -> dict[str, str]:
@@ -114,6 +119,7 @@ def _row(one: Session, calls: Sequence[Call], size: int, author: str) -> Session
         at=one.at,
         closed_at=one.closed_at,
         author=author,
+        estimated=sum(call.is_estimated for call in own),
     )
 
 
@@ -128,7 +134,7 @@ def _session_table(rows: Sequence[SessionRow]) -> str:
 def _session_cells(row: SessionRow) -> tuple[str, ...]:
     from refold.core.shown import handle_of
 
-    source = f" of {short(row.target)}" if row.target else ""
+    source, guess = f" of {short(row.target)}" if row.target else "", "~" if row.estimated else ""
     return (
         short(row.id),
         row.kind,
@@ -136,9 +142,9 @@ def _session_cells(row: SessionRow) -> tuple[str, ...]:
         handle_of(row.first),
         f"{row.messages:,}",
         f"{row.calls:,}",
-        f"{row.usage.prompt:,}",
-        f"{row.usage.output:,}",
-        f"{row.dollars:.2f}",
+        f"{guess}{row.usage.prompt:,}",
+        f"{guess}{row.usage.output:,}",
+        f"{guess}{row.dollars:.2f}",
         when(row.at),
         f"{row.carries}{source}",
         plain(row.author),

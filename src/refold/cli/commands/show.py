@@ -81,7 +81,14 @@ def show(
 
 async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: bool) -> int:
     """Show the messages of the session `which`, or of the whole branch where it is empty."""
-    from refold.cli.store_access import EVERYTHING, fill_text, pages_of, row_by_prefix
+    from refold.cli.store_access import (
+        EVERYTHING,
+        branch_text,
+        fill_text,
+        off_name,
+        pages_of,
+        row_by_prefix,
+    )
     from refold.engine.recall import newest_reply
     from refold.engine.status import stored_fill_level
 
@@ -93,10 +100,16 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
         first, last = session.first, head.next_seq if session.last is None else session.last
     pages = pages_of(engine, head, first, last)
     reply = await newest_reply(engine.store, head) if last == head.next_seq else []
+    off = await off_name(engine, head.conversation)
     if as_json:
         found = [_document(one, head) async for page in pages for one in page]
         summary = (await stored_fill_level(engine.store, head)).summary
-        about = {"conversation": head.conversation, "format": head.format, "summary": summary}
+        about = {
+            "conversation": head.conversation,
+            "format": head.format,
+            "summary": summary,
+            "off": bool(off),
+        }
         output.write_json({**about, "messages": found, "reply": [_document(one, head) for one in reply]})
         return int(any("damage" in one for one in found))
     damaged = 0
@@ -112,10 +125,15 @@ async def _show_messages(engine: Engine, head: Head, which: str, *, as_json: boo
             f"{plural(damaged, 'message')} cannot be read\nhint: `refold doctor` says what is damaged"
         )
         return 1
-    output.note(f"{plural(max(0, last - first), 'message')}; `refold recall` gives one of them by its handle")
+    count = plural(max(0, last - first) + len(reply), "message")
+    output.note(f"{count}; `refold recall` gives one of them by its handle")
     if reply:
-        output.note("after them the newest reply, which joins the conversation when the client sends it back")
-    output.note(fill_text(await stored_fill_level(engine.store, head)))
+        output.note(
+            "the last is the newest reply: it is counted in the context when the client sends it back"
+        )
+    if others := await branch_text(engine, head):
+        output.note(others)
+    output.note(fill_text(await stored_fill_level(engine.store, head), off))
     return 0
 
 

@@ -35,8 +35,8 @@ def stats(
     """Show the tokens and the money that were not sent, less what summaries cost.
 
     Every call is compared with the same call with the whole history, at the prices of its model, as if that had always been in
-    the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated, and a note says for how many
-    calls. Calls of versions before this one are not counted.
+    the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated and marked with ~, and a note says for how
+    many calls. Calls of versions before this one are not counted.
     """
     from refold.cli import store_access
 
@@ -57,16 +57,14 @@ def stats(
 def _totals(found: Savings) -> str:
     replies, summaries = found.replies, found.summaries
     asked = sum(one.usage.prompt + one.usage.output for one in summaries)
+    said, written, both = _mark(replies), _mark(summaries), _mark([*replies, *summaries])
+    spent = sum(one.dollars for one in replies)
+    saved, price = sum(one.saved for one in replies), sum(one.dollars for one in summaries)
     rows = [
-        ("sent", f"{_calls(replies):,}", f"{found.sent:,}", _dollars(sum(one.dollars for one in replies))),
-        ("not sent", "", f"{found.unsent:,}", _dollars(sum(one.saved for one in replies))),
-        (
-            "summaries",
-            f"{_calls(summaries):,}",
-            f"{asked:,}",
-            _dollars(sum(one.dollars for one in summaries)),
-        ),
-        ("saved", "", f"{found.net_tokens:,}", _dollars(found.net_dollars)),
+        ("sent", f"{_calls(replies):,}", f"{said}{found.sent:,}", f"{said}{_dollars(spent)}"),
+        ("not sent", "", f"{said}{found.unsent:,}", f"{said}{_dollars(saved)}"),
+        ("summaries", f"{_calls(summaries):,}", f"{written}{asked:,}", f"{written}{_dollars(price)}"),
+        ("saved", "", f"{both}{found.net_tokens:,}", f"{both}{_dollars(found.net_dollars)}"),
     ]
     return align(("", "calls", "tokens", "$"), rows, _NUMBERS)
 
@@ -75,10 +73,10 @@ def _models(replies: Sequence[CallTotals]) -> str:
     rows = [
         (
             f"{one.calls:,}",
-            f"{one.usage.prompt:,}",
-            f"{one.unsent:,}",
-            _dollars(one.dollars),
-            _dollars(one.saved),
+            f"{_mark([one])}{one.usage.prompt:,}",
+            f"{_mark([one])}{one.unsent:,}",
+            f"{_mark([one])}{_dollars(one.dollars)}",
+            f"{_mark([one])}{_dollars(one.saved)}",
             plain(one.model) or "-",
         )
         for one in replies
@@ -89,9 +87,10 @@ def _models(replies: Sequence[CallTotals]) -> str:
 def _note_prices(found: Savings) -> None:
     from refold.engine.settings import prices_of
 
-    if estimated := sum(one.estimated for one in found.replies):
+    calls = [*found.replies, *found.summaries]
+    if estimated := sum(one.estimated for one in calls):
         output.note(
-            f"the usage of {estimated:,} of {_calls(found.replies):,} calls is estimated: no provider reported it"
+            f"~ the usage of {estimated:,} of {_calls(calls):,} calls is estimated: no provider reported it"
         )
     unknown = [one.model for one in found.replies if prices_of(one.model) is None]
     if unknown:
@@ -100,6 +99,11 @@ def _note_prices(found: Savings) -> None:
 
 def _calls(rows: Sequence[CallTotals]) -> int:
     return sum(one.calls for one in rows)
+
+
+def _mark(rows: Sequence[CallTotals]) -> str:
+    """The mark of a figure that is an estimate in part."""
+    return "~" if any(one.estimated for one in rows) else ""
 
 
 def _dollars(amount: float) -> str:
