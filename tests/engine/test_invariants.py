@@ -32,10 +32,10 @@ TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
 every_preset = pytest.mark.parametrize("preset", PRESETS)
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 is_thorough = settings.default.max_examples > 100
-few = settings(max_examples=settings.default.max_examples // (1 if is_thorough else 3))
-"""For properties that run with each of the six presets: fifty examples in all in the fast run."""
-fewer = settings(max_examples=settings.default.max_examples // (4 if is_thorough else 6))
-"""For properties that run with each of the 18 pairs of a preset and a dialect: seventy in all."""
+few = settings(max_examples=settings.default.max_examples // (1 if is_thorough else 2))
+"""For properties that run with each of the six presets: 42 examples in all in the fast run."""
+fewer = settings(max_examples=settings.default.max_examples // 4)
+"""For properties that run with each of the 18 pairs of a preset and a dialect: 54 examples in all."""
 dialects = st.sampled_from(list(DIALECTS.values()))
 windows = st.integers(40, 1_200)
 """From a window into which little more than the system prompt fits to one for most conversations."""

@@ -1,7 +1,7 @@
 """What must hold for every preset, conversation and window."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.core.presets import PRESETS
@@ -11,6 +11,10 @@ from refold.model.errors import BudgetError, DoesNotFit
 from refold.model.message import Message, Text, ToolResult
 from tests.engine.conversations import memory, size_of
 from tests.property.conversations import sound
+
+is_thorough = settings.default.max_examples > 100
+few = settings(max_examples=settings.default.max_examples // (1 if is_thorough else 3))
+"""For each of the 18 pairs of a preset and a dialect: ninety examples in all in the fast run."""
 
 
 def longer(message: Message, times: int) -> Message:
@@ -30,6 +34,7 @@ def longer(message: Message, times: int) -> Message:
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+@few
 @given(data=st.data(), window=st.integers(1, 3_000))
 def test_every_context_is_valid_and_fits_or_there_is_a_typed_error(preset, dialect, data, window):
     messages = [longer(message, data.draw(st.integers(1, 12))) for message in data.draw(sound(dialect))]
