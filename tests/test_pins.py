@@ -124,6 +124,9 @@ async def test_a_pin_survives_a_resume_by_summary(tmp_path):
         await chat.pin("#m2")
         await chat.add(*turns(0, 40))
         await chat.start_session()
+    settings["window"] = 2_000  # the session does not fit as a whole
+    async with refold.Engine(tmp_path / "chats.db", **settings) as engine:
+        chat = await engine.conversation("ferry")
         await chat.add("Something else.", {"role": "assistant", "content": "Yes?"})
         opened = await chat.resume((await engine.sessions("ferry"))[0])
         assert opened.carries == "summary"

@@ -305,7 +305,7 @@ def test_a_summary_makes_room_for_a_result_that_fits_beside_a_shorter_one():
         )
     talk.add(question("And this one?"))
     sent(talk)
-    assert talk.measurement.summary.tokens > 0.3 * room(talk)
+    assert talk.measurement.summary.tokens > 0.15 * room(talk)
     newest = sized(talk, int(0.8 * room(talk)), seed=99)
     talk.add(*exchange("chat", 99, newest))
 

@@ -149,7 +149,7 @@ async def test_a_secret_never_reaches_the_summariser_and_stays_in_the_conversati
             async with Conversation(
                 "gpt-4o", window=3_000, max_output=0, policy=AHEAD, summariser=summariser
             ) as talk:
-                for number in range(12):
+                for number in range(24):
                     question, spoken, result, reply = turn(
                         number, f"The api key is {key}" if number == 1 else ""
                     )

@@ -127,7 +127,7 @@ async def test_two_programs_on_one_conversation_have_one_summary_written_at_a_ti
     assert (len(models[0].tasks), models[1].tasks) == (1, [])
     models[0].may_answer.set()
     await one.ready()
-    for later in range(number + 1, number + 12):
+    for later in range(number + 1, number + 5):
         await two.add(*answer(later))
         await two.ready()
     assert "ONE 1" in await told(two)
@@ -180,7 +180,7 @@ async def test_a_summary_that_comes_after_memory_was_read_again_is_used():
     await talk.add(*answer(number + 1))
     model.may_answer.set()
     await talk.ready()
-    for later in range(number + 2, number + 12):
+    for later in range(number + 2, number + 5):
         await talk.add(*answer(later))
         await talk.ready()
     assert f"SUMMARY {asked}" in await told(talk)

@@ -211,7 +211,7 @@ def cli(folder, *args):
 
 @pytest.mark.feature("X6", "X2")
 def test_the_commands_name_the_author_of_a_summary(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "240")
     why = "digest; no summariser is configured"
     cli(tmp_path, "import", str(ROOT / "examples/coding-agent.json"), "--as", "shifts")
     cli(tmp_path, "compact", "shifts", "--window", "12000")

@@ -456,9 +456,9 @@ async def test_status_and_commands_tell_the_window_and_its_source(tmp_path, caps
         assert run([*args]) == 0
         return "".join(capsys.readouterr())
 
-    assert "128,000 default" in await asyncio.to_thread(refold, "conversations")
+    assert "128,000 assumed" in await asyncio.to_thread(refold, "conversations")
     for command in ("show", "sessions"):
-        assert f"{room} (window: default)" in await asyncio.to_thread(refold, command, "one")
+        assert f"{room} (window: assumed)" in await asyncio.to_thread(refold, command, "one")
     listed = json.loads(await asyncio.to_thread(refold, "conversations", "--json"))["conversations"][0]
     assert (listed["window"], listed["window_source"]) == (128_000, "default")
     (tmp_path / "a.json").write_text(json.dumps({"model": "gpt-4o", "messages": [question("Hello.")]}))

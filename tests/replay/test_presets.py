@@ -52,7 +52,7 @@ def test_an_unknown_preset_is_a_clear_error():
 
 
 @pytest.mark.parametrize(
-    ("preset", "decisions"), [("refold", {"summarise"}), ("librechat", {"summarise", "reduce"})]
+    ("preset", "decisions"), [("refold", {"summarise", "reduce"}), ("librechat", {"summarise", "reduce"})]
 )
 def test_a_preset_says_once_what_it_did_and_why(preset, decisions):
     (recording,) = read_recordings(_ROOT / "examples" / "coding-agent.json")

@@ -60,10 +60,7 @@ Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 _BY_MESSAGE = (DescribeMedia, DropReasoning, Supersede)
 """Stages that shrink single messages and keep no boundary."""
 LEAST_SUMMARY = 0.15
-"""Share of the room that a summary may take even beyond the target, if the kept messages leave so much."""
-SUMMARY_BESIDE = 0.45
-"""As `LEAST_SUMMARY`, if the kept messages leave this and `FREE` as well: a large tool result that is kept
-now leaves with the next compaction, so the summary need not be small because of it."""
+"""Share of the room that a summary may take in any case, if the kept messages leave so much."""
 FREE = 0.1
 """Share of the room that stays free for messages until the next compaction."""
 MANUAL_SHARE, LEAST_MANUAL = 0.3, 400
@@ -148,7 +145,7 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     shown, more = reduce(folded.touchable, policy.stages, room)
     reduced, edits = _prune_until(folded.show(shown.items), more) if more else folded, (*cut, *more)
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
-    if not is_due or _is_small(reduced, frame, now):
+    if not is_due or (_is_small(reduced, frame, now) and not now.is_prepared):
         return found
     if policy.hard and not now.is_prepared and (dropped := _plan_with_hard_stages(found)):
         return dropped
@@ -361,9 +358,10 @@ def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int
     tail, share = sum(item.tokens for item in kept), frame.policy.summary_share
     level = target_for(frame, now) - frame.instructions - tail
     left = max(effective - tail, share_of(LEAST_BESIDE, effective))
-    level = max(level, min(share_of(SUMMARY_BESIDE, effective), left - share_of(FREE, effective)))
+    least = frame.policy.least_summary
+    level = max(level, min(share_of(least, effective), left - share_of(FREE, effective)))
     wanted = min(share_of(share.fraction, effective), level, left)
-    return max(wanted, min(left, share_of(LEAST_SUMMARY, effective)))
+    return max(wanted, min(left, share_of(min(least, LEAST_SUMMARY), effective)))
 
 
 def _manual_room(folded: Folded, kept: tuple[Item, ...], frame: Frame, now: Now, room: int) -> int:

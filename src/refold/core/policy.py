@@ -240,6 +240,9 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Compact as messages arrive, not in the request for a context, so that no request waits for it."""
     summary_share: Share = Share(0.25)
     """Share of the room that a summary may take."""
+    least_summary: float = 0.45
+    """Share of the room that a summary may take beyond the target, if the kept messages leave that much: a large
+    tool result that is kept now leaves with the next compaction, so the summary need not be small because of it."""
     ancestors: Share = Share(0.03)
     """Share of the window for the lines about older summaries, if each summary covers its own messages only."""
     soft: float | None = None

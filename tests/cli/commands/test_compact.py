@@ -151,7 +151,7 @@ def test_what_was_done_is_told_with_reasons_and_handles(refold):
     assert lines[2] == "preset refold"
     assert re.search(
         r"^summarise +[\d,]+ -> [\d,]+  [\d,]+ tokens (?:do not fit into 11,880|cost more [a-z ]+, from [\d,]+)\n"
-        r"(?: +supersede: .+\n)? +summary of #m0 to #m\d+: [\d,]+ tokens, digest; no summariser is configured$",
+        r"(?: +supersede: .+\n)?(?: +mask: .+\n)? +summary of #m0 to #m\d+: [\d,]+ tokens, digest; no summariser is configured$",
         err,
         re.MULTILINE,
     )

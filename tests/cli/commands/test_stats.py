@@ -24,7 +24,7 @@ def test_tokens_and_money_that_were_not_sent_are_added_up(refold, store):
     found = json.loads(refold("stats", "--json").out)
     (gpt,) = found["replies"]
     assert (gpt["model"], gpt["calls"], found["summaries"]) == ("gpt-4o", 30, [])
-    assert found["unsent"] == gpt["unsent"] > found["sent"] / 2
+    assert found["unsent"] == gpt["unsent"] > found["sent"] / 4
     assert found["net_tokens"] == found["unsent"]
     assert abs(found["net_dollars"] - gpt["saved"]) < 1e-9
     table = refold("stats").out.splitlines()

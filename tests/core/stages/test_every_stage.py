@@ -15,6 +15,7 @@ from refold.core.stages.media import DescribeMedia
 from refold.core.stages.reasoning import DropReasoning
 from refold.core.stages.removal import DropHalf, Select
 from refold.core.stages.supersede import Supersede
+from refold.core.stages.tiers import Tiers
 from refold.core.stages.tool_results import Mask, Prune, Trim
 from refold.core.stages.truncate import COUNT_MARK
 from refold.core.verify import verify
@@ -31,6 +32,7 @@ STAGES = {
     "prune forced": Prune(policy="keep_all", force=True, keep=10, text="[output of {name}: {handle}]"),
     "mask": Mask(at=0.1),
     "mask counted": Mask(at=0.1, floor=60, mark=COUNT_MARK),
+    "tiers": Tiers(keep=0.5, result=120),
     "fade": Fade(base=50),
     "trim": Trim(keep_last_assistants=1, min_chars=300, soft_max=200, soft_head=70, soft_tail=70),
     "fit": Fit(user_share=0.2),
@@ -45,7 +47,7 @@ STAGES = {
     "describe media": DescribeMedia(),
     "supersede": Supersede(),
 }
-EMERGENCIES = {"fit measured", "fit counted", "squeeze", "squeeze counted"}
+EMERGENCIES = {"tiers", "fit measured", "fit counted", "squeeze", "squeeze counted"}
 """They reach into the active turn."""
 COUNTED = {"prune", "prune none", "mask counted", "fit counted", "squeeze counted", "trim", "fade"}
 """Their texts are other systems' own."""

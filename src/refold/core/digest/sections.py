@@ -36,6 +36,9 @@ NOTES_SHARE = 0.03
 """Errors, decisions and tasks, each a third: the digest also quotes the important ones."""
 IDS_SHARE = 0.012
 """A few in a window of 8,000 tokens; the digest quotes more of them."""
+LEAST_LIST, MAX_LEAST = 240, 1 / 16
+"""Characters for ids, errors, decisions and tasks each, even if their share is less, and the share of the room that
+this may be: one error of a compiler, with its place, takes about so much."""
 
 
 def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
@@ -43,10 +46,11 @@ def sections(ledger: Ledger, room: int, *, shown: str = "") -> str:
 
     Entries that `shown` contains are not repeated.
     """
-    files, notes = int(room * FILES_SHARE), int(room * NOTES_SHARE) // 3
+    least = min(LEAST_LIST, int(room * MAX_LEAST))
+    files, notes = int(room * FILES_SHARE), max(int(room * NOTES_SHARE) // 3, least)
     parts = (
         _section(RULES, ledger.rules, int(room * RULES_SHARE), shown),
-        _section(IDS, ledger.ids, int(room * IDS_SHARE), shown),
+        _section(IDS, ledger.ids, max(int(room * IDS_SHARE), least), shown),
         _section(MODIFIED, ledger.modified, files * 2 // 3, shown),
         _section(READ, ledger.read, files // 3, shown),
         _section(ERRORS, ledger.errors, notes, shown),

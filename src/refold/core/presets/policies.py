@@ -32,6 +32,7 @@ from refold.core.stages import (
     Select,
     Squeeze,
     Supersede,
+    Tiers,
 )
 from refold.model.budget import Share, Tokens
 
@@ -57,20 +58,25 @@ SUMMARY_SHARE = Share(0.15, "effective")
 compaction; it is more than models write unasked."""
 
 
-# The preset `refold`: append only, and one deep compaction when the window is full. The shares were
-# found by replaying 79 recorded sessions; `docs/evaluation.md` shows their effect. A small tail and
-# a large digest know most: a reply answers the last exchange, and needs only pieces of everything
-# before it. The size after a compaction shrinks with the size of the window: a small window needs
-# all it can keep, and a large one is cheaper to fill again than to carry along.
+# The preset `refold`: append only, and one deep compaction when the window is full, in tiers. The
+# newest turns stay word for word, older ones keep the assistant's texts and calls and lose the
+# middle of their tool results, and the turns before those become a summary with the task, the
+# rules and a digest. The shares were found by replaying recorded sessions, and by asking a real
+# model how likely it finds the recorded replies; `docs/evaluation.md` shows both. A larger digest
+# holds more single facts, and a larger tail predicts the next reply better. The size after a
+# compaction shrinks with the size of the window: a small window needs all it can keep, and a large
+# one is cheaper to fill again than to carry along.
 
 REFOLD = Policy(
     name="refold",
     triggers={},
-    stages=(Supersede(active=True), DropReasoning(), DescribeMedia()),
-    cut=Exchanges(Share(0.1, "effective")),
+    stages=(Supersede(active=True), DropReasoning(), DescribeMedia(), Tiers(keep=0.8, result=300)),
+    cut=Exchanges(Share(0.56, "effective", sinks=0.05, least=0.3)),
+    manual=Exchanges(Share(0.1, "effective")),
     whole_turn=Share(0.1),
-    target=Share(0.69, "effective", sinks=0.105, least=0.45),
+    target=Share(0.74, "effective", sinks=0.115, least=0.45),
     summary_share=Share(0.6),
+    least_summary=0.09,
     prepares=True,
     by_price=True,
     soft=0.8,

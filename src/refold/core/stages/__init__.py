@@ -5,11 +5,12 @@ A stage takes the messages that would be sent (`Shown`) and the room for them (`
 original of everything that a stage replaces stays in the branch, and its stub names it by its handle, so
 nothing is lost.
 
-Stages never change the active turn or pinned messages. Each is idempotent.
+Stages never change pinned messages, and the active turn only where they say so. Each is idempotent.
 
     module         stages
     supersede      Supersede              a later event made a result worthless
     tool_results   Prune, Trim, Mask      old output: by total size, by age, or when the window fills
+    tiers          Tiers                  old output cut before whole turns leave, in the active turn as well
     reasoning      DropReasoning          reasoning of earlier turns
     media          DescribeMedia          media of earlier turns
     fit            Fit, Fade, Squeeze     no part takes more than its share; `Squeeze` alone cuts inside the active turn unasked
@@ -25,6 +26,7 @@ from refold.core.stages.media import DescribeMedia
 from refold.core.stages.reasoning import DropReasoning
 from refold.core.stages.removal import DropHalf, Select
 from refold.core.stages.supersede import Supersede
+from refold.core.stages.tiers import Tiers
 from refold.core.stages.tool_results import Mask, Prune, Trim
 
 __all__ = [
@@ -39,10 +41,22 @@ __all__ = [
     "Select",
     "Squeeze",
     "Supersede",
+    "Tiers",
     "Trim",
 ]
 
 AnyStage: TypeAlias = (
-    DescribeMedia | DropHalf | DropReasoning | Fade | Fit | Mask | Prune | Select | Squeeze | Supersede | Trim
+    DescribeMedia
+    | DropHalf
+    | DropReasoning
+    | Fade
+    | Fit
+    | Mask
+    | Prune
+    | Select
+    | Squeeze
+    | Supersede
+    | Tiers
+    | Trim
 )
 """Every stage that a policy can name; in data, the tag selects the type."""
