@@ -230,7 +230,10 @@ async def test_the_upstreams_are_asked_when_the_gateway_starts(upstream):
     async with served(upstream, summariser_enabled=False) as gate:
         target = target_for(upstream)
         gate.gateway.window_reports.begin([target])
-        await asyncio.sleep(0.2)
+        for _ in range(3_000):
+            if gate.gateway.window_reports.known(target, "box-1") is not None:
+                break
+            await asyncio.sleep(0.01)
         assert gate.gateway.window_reports.known(target, "box-1") == 6_000
         asked = len(upstream.report_requests)
         await ask(gate, "one")
