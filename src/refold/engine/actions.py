@@ -336,7 +336,7 @@ class _Draft:
 
     def add(self, messages: Sequence[Message], *, sensitive: bool = False, at_once: bool = False) -> None:
         """Add messages. With `at_once`, triggers run only at the end of the history, and earlier messages are
-        indexed lazily.
+        indexed lazily, as all are in a window with much room.
         """
         self.has_grown = True
         replies = (at for at, one in enumerate(messages) if one.role == "assistant")
@@ -346,7 +346,7 @@ class _Draft:
                 self.answered()
             elif message.role == "user":
                 self.state = self.state.with_limits(self.state.limits.begin_turn())
-            self._show_next(message, sensitive=sensitive, later=at < last)
+            self._show_next(message, sensitive=sensitive, later=at < last or not self.state.reads_ahead)
             is_followed = at + 1 < len(messages) and is_instruction(messages[at + 1])
             if at >= last and not is_followed:  # an instruction belongs to the message that it comes with
                 self._act_after(message)

@@ -224,6 +224,8 @@ Summarise: TypeAlias = Callable[[SummaryRequest, Folded, Frame], Summary | None]
 """Writes the summary that a plan asks for without waiting. None means that it cannot: then the policy's
 `on_failure` decides."""
 
+READ_AHEAD_PARTS = 3
+"""Messages are indexed as they arrive from this part of the limit on."""
 RECOVERY_MARGIN = 0.95
 """A learnt limit is in the provider's tokens; our count differs from it by a few percent."""
 BLIND_RECOVERY = 0.7
@@ -599,7 +601,14 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         acts_early = policy.triggers or policy.reduce_at or policy.arrival or self.late is not None
         if acts_early or size_of(folded, self.frame) + new > self.limit // 2:
             return new + self.text_size
-        return new + folded.facts.queued_characters
+        return new + (folded.facts.queued_characters if self.reads_ahead else 0)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether messages are indexed as they arrive, each with an earlier one. This begins at a third of the
+        limit, so that all are indexed at two thirds; most conversations end before and are never compacted.
+        """
+        return READ_AHEAD_PARTS * size_of(self.folded, self.frame) >= self.limit
 
     @property
     def ratio(self) -> float:
