@@ -17,40 +17,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from refold.model.errors import (
-    AccessError,
-    BodyEncoded,
-    BodyTooLarge,
-    BodyTooSlow,
-    BudgetError,
-    ConfigError,
-    Conflict,
-    ContextOverflow,
-    Damaged,
-    DoesNotFit,
-    HeldElsewhere,
-    InvalidWindow,
-    KeyRefused,
-    MalformedHistory,
-    MissingExtra,
-    NotAnOverflow,
-    NotFound,
-    OutputCapExceeded,
-    RateLimited,
-    RecoverySpent,
-    RefoldError,
-    SettingError,
-    SettingFixed,
-    SettingLocked,
-    StoreError,
-    SummaryError,
-    UpstreamError,
-    UpstreamUnavailable,
-    WebSocketRefused,
-    WindowError,
-    WireError,
-)
-
 if TYPE_CHECKING:
     from refold import sync
     from refold.core import presets
@@ -72,6 +38,39 @@ if TYPE_CHECKING:
     )
     from refold.engine.state import Receipt
     from refold.model.budget import Budget
+    from refold.model.errors import (
+        AccessError,
+        BodyEncoded,
+        BodyTooLarge,
+        BodyTooSlow,
+        BudgetError,
+        ConfigError,
+        Conflict,
+        ContextOverflow,
+        Damaged,
+        DoesNotFit,
+        HeldElsewhere,
+        InvalidWindow,
+        KeyRefused,
+        MalformedHistory,
+        MissingExtra,
+        NotAnOverflow,
+        NotFound,
+        OutputCapExceeded,
+        RateLimited,
+        RecoverySpent,
+        RefoldError,
+        SettingError,
+        SettingFixed,
+        SettingLocked,
+        StoreError,
+        SummaryError,
+        UpstreamError,
+        UpstreamUnavailable,
+        WebSocketRefused,
+        WindowError,
+        WireError,
+    )
     from refold.ports.models import Summariser, Upstream
     from refold.ports.store import Store
     from refold.recall import answer_recall, recall_tool
@@ -154,12 +153,16 @@ _NAMES = {
     "recall_tool": "refold.recall",
     **dict.fromkeys(_EVENTS.split(), "refold.engine.events"),
 }
-"""The module of each name that is loaded when it is first used."""
+"""The module of each name; the other exported names are errors."""
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
+    if name in __all__:
+        return getattr(import_module(_NAMES.get(name, "refold.model.errors")), name)
     raise AttributeError(f"module 'refold' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
