@@ -155,10 +155,11 @@ class ServerSettings(Section, frozen=True):
         int, Meta(ge=16, le=900, description="How deep the JSON of a request may be nested.")
     ] = 256
     """Schemas of tools reach a few dozen; JSON parsers give up near 1,000."""
-    log: Annotated[Literal["text", "json"], Meta(description="The form of the log.")] = "text"
+    log: Annotated[Literal["text", "json"], Meta(description="The form of the log: text or json.")] = "text"
     """It is read by people first."""
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The lowest level that is logged.")
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The lowest level that is logged: debug, info, warning or error."),
     ] = "info"
     """One line for a request and one for a compaction."""
 

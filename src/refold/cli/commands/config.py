@@ -91,7 +91,7 @@ def check(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="[FILE]", help="A file of settings. Default: all that holds here.", show_default=False
+            metavar="FILE", help="A file of settings. Default: all that holds here.", show_default=False
         ),
     ] = "",
     as_json: Json = False,

@@ -28,7 +28,7 @@ def declare(app: typer.Typer) -> None:
 def conversations(
     words: Annotated[
         str,
-        typer.Argument(metavar="[WORDS]", help="Words in the name or the title.", show_default=False),
+        typer.Argument(metavar="WORDS", help="Words in the name or the title.", show_default=False),
     ] = "",
     *,
     limit: Limit = 50,

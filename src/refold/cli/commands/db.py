@@ -121,7 +121,7 @@ def _list_faults(found: Sequence[str], *, as_json: bool) -> int:
 
 
 def backup(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A file.", show_default=False)],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The file to write.", show_default=False)],
     store: StoreUrl = "",
     as_json: Json = False,
 ) -> int:
@@ -145,7 +145,7 @@ def backup(
 def vacuum(store: StoreUrl = "", as_json: Json = False) -> int:
     """Write an SQLite file anew, without the room and the remains of what was deleted; others wait to write meanwhile.
 
-    Up to 64 MB deleting does so itself.
+    Files of up to 64 MB are written anew by every deletion, so they need no vacuum.
     """
     from refold.cli.store_access import with_store
 

@@ -23,7 +23,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def delete(
-    conv: Annotated[str, typer.Argument(metavar="[CONV]", help="The conversation.", show_default=False)] = "",
+    conv: Annotated[str, typer.Argument(metavar="CONV", help="The conversation.", show_default=False)] = "",
     *,
     everything: Annotated[bool, typer.Option("--all", help="Every conversation of the owner.")] = False,
     is_sure: Annotated[bool, typer.Option("--yes", help="Needed with --all.")] = False,

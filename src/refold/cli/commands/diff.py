@@ -26,7 +26,7 @@ def declare(app: typer.Typer) -> None:
 def diff(
     conv: Conv,
     compaction: Annotated[
-        str, typer.Argument(metavar="[COMPACTION]", help="Its id. Default: the newest.", show_default=False)
+        str, typer.Argument(metavar="COMPACTION", help="Its id. Default: the newest.", show_default=False)
     ] = "",
     *,
     lists: Annotated[

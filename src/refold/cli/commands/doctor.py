@@ -28,7 +28,7 @@ def declare(app: typer.Typer) -> None:
 
 def doctor(
     conv: Annotated[
-        str, typer.Argument(metavar="[CONV]", help="Default: every conversation.", show_default=False)
+        str, typer.Argument(metavar="CONV", help="Default: every conversation.", show_default=False)
     ] = "",
     *,
     place: StoreOptions,

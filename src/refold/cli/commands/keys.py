@@ -31,7 +31,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def create(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="What it is for.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)] = "",
     *,
     admin: Annotated[
         bool, typer.Option("--admin", help="Let it see the operations' settings: store, upstreams, files.")

@@ -28,7 +28,7 @@ def declare(app: typer.Typer) -> None:
 
 def models(
     pattern: Annotated[
-        str, typer.Argument(metavar="[PATTERN]", help="A part of the name.", show_default=False)
+        str, typer.Argument(metavar="PATTERN", help="A part of the name.", show_default=False)
     ] = "",
     show_all: Annotated[bool, typer.Option("--all", help="Show every match, not only the first 50.")] = False,
     as_json: Json = False,

@@ -23,7 +23,7 @@ def off(
     conv: Annotated[
         str,
         typer.Argument(
-            metavar="[CONV]", help="Its name. Default: list those that are off.", show_default=False
+            metavar="CONV", help="Its name. Default: list those that are off.", show_default=False
         ),
     ] = "",
     *,

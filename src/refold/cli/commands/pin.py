@@ -22,9 +22,7 @@ def pin(
     conv: Conv,
     handle: Annotated[
         str,
-        typer.Argument(
-            metavar="[HANDLE]", help="Of a message, such as '#m12'. Default: list what is pinned."
-        ),
+        typer.Argument(metavar="HANDLE", help="Of a message, such as '#m12'. Default: list what is pinned."),
     ] = "",
     *,
     branch: BranchId = "",

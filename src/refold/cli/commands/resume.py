@@ -46,7 +46,7 @@ def resume(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[SESSION|TEXT]",
+            metavar="SESSION|TEXT",
             help="Its id, or words that were said in it. Without it the latest are listed.",
             show_default=False,
         ),

@@ -147,7 +147,7 @@ def declare(app: typer.Typer) -> None:
 def serve(flags: Layer) -> int:
     """Serve OpenAI- and Anthropic-compatible calls whose conversations never outgrow the window.
 
-    Only the base URL of a client changes. The address is printed, and what is done with which upstream. Without an upstream the
+    Only the base URL of a client changes. It prints its address, and the upstreams with the keys that they get. Without an upstream the
     calls go to the usual providers with the client's own key, and the model `local` runs on this machine. The extra `server` is
     needed; docs/gateway.md tells the rest. Every setting of docs/configuration.md is an option.
     """
