@@ -55,8 +55,7 @@ from refold.gateway.request import (
 )
 from refold.gateway.request_edits import additions_of, check_fits, read_by_additions, thinking_budget
 from refold.gateway.summarisers import Authors
-from refold.gateway.upstreams import Credentials, Forwarder, Targets
-from refold.gateway.window_reports import WindowReports
+from refold.gateway.upstreams import Credentials, Forwarder, Targets, WindowReports
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
 from refold.ports.models import Embedder
