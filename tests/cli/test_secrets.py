@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from refold.config.keys import all_keys
+from refold.config.tree import all_keys
 from refold.model.errors import ConfigError
 
 PLANTED = re.compile("pl[a4]nt|nted", re.IGNORECASE)

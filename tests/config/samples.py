@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from refold.config.keys import KEYS, UPSTREAM_KEYS, SettingKey
 from refold.config.layers import Layer, environment_layer, flag_layer, runtime_layer
+from refold.config.tree import KEYS, UPSTREAM_KEYS, SettingKey
 
 BOX = "my-box"
 SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {

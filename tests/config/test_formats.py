@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.config.formats import SAMPLE, commented, settings_toml, toml, tree_of
-from refold.config.keys import KEYS, UPSTREAM_KEYS
 from refold.config.layers import Layer, environment_layer, flat
 from refold.config.resolution import resolve
-from refold.config.tree import Settings, UpstreamSettings
+from refold.config.tree import KEYS, UPSTREAM_KEYS, Settings, UpstreamSettings
 from tests.config.samples import ALL, SAMPLES, base_for, layer_for
 
 

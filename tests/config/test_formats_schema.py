@@ -5,7 +5,7 @@ import re
 import pytest
 
 from refold.config.formats import SHARE_TEXT, TOKENS_TEXT, schema
-from refold.config.keys import KEYS, UPSTREAM_KEYS
+from refold.config.tree import KEYS, UPSTREAM_KEYS
 
 PROPERTIES = schema()["properties"]
 

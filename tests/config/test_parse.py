@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from refold.config.keys import ANY_NAME, KEYS, UPSTREAM_KEYS, find_key
 from refold.config.parse import Unreadable, read
+from refold.config.tree import ANY_NAME, KEYS, UPSTREAM_KEYS, find_key
 from refold.model.budget import Share
 from tests.config.samples import ALL, SAMPLES
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.config import Settings, resolve, runtime_layer, update
-from refold.config.keys import KEYS
 from refold.config.layers import RANKS, Layer, environment_layer, flag_layer
 from refold.config.resolution import faults
+from refold.config.tree import KEYS
 from refold.model.errors import SettingError, SettingFixed, SettingLocked
 from tests.config.samples import ALL, BOX, SAMPLES, base_for, layer_for, name_of
 

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.overflow import classify, classify_finish
-from refold.core.overflow.classify import MOST_NODES, MOST_TEXT, RULES, ErrorDetails, read_answer
-from refold.core.overflow.sentences import Rule, phrase, read_number, read_phrase
+from refold.core.overflow import (
+    MOST_NODES,
+    MOST_TEXT,
+    RULES,
+    ErrorDetails,
+    classify,
+    classify_finish,
+    read_answer,
+)
+from refold.core.overflow_sentences import Rule, phrase, read_number, read_phrase
 from refold.model.errors import Overflow
 from refold.model.tokens import Usage
 from tests.core.overflow_answers import OVERFLOW, Case, anthropic, openai

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from refold.config.formats import with_reference
-from refold.config.keys import all_keys
 from refold.config.layers import STORE_VARIABLE, UPSTREAM_FLAG, UPSTREAM_LIST, Layer, environment_layer, flat
 from refold.config.resolution import resolve
+from refold.config.tree import all_keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 

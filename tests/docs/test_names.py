@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.keys import all_keys
+from refold.config.tree import all_keys
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "refold"

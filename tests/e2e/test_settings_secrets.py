@@ -21,9 +21,19 @@ import pytest
 
 from refold.cli.main import run
 from refold.config.formats import toml
-from refold.config.keys import SettingKey, all_keys
 from refold.config.layers import file_layer
-from refold.config.tree import ADDRESS, BLOCK, COMMAND, HEADERS, MODELS, PATTERNS, VARIABLE, SettingMask
+from refold.config.tree import (
+    ADDRESS,
+    BLOCK,
+    COMMAND,
+    HEADERS,
+    MODELS,
+    PATTERNS,
+    VARIABLE,
+    SettingKey,
+    SettingMask,
+    all_keys,
+)
 from refold.engine.client_keys import mint
 from refold.gateway.log import JsonFormatter, TextFormatter
 from refold.testing import ScriptedUpstream

@@ -124,7 +124,6 @@ def test_an_interrupted_import_leaves_nothing_half_done(refold, tmp_path):
 INTERRUPTED = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from refold.stores import failpoints
 from refold.stores.sql import commit
 from refold.cli.main import run
 reached = []

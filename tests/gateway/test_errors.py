@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from refold.core.overflow import classify
-from refold.gateway.errors import STATUSES, answer, event, shape_of, status_of
+from refold.gateway.errors import STATUSES, answer, event, status_of
+from refold.gateway.request import shape_of
 from refold.model import errors
 from refold.wire.error import decode_error
 from refold.wire.sse import SseParser
@@ -54,31 +55,6 @@ def test_statuses_are_those_that_clients_know():
     assert status_of(errors.UpstreamUnavailable()) == 502
     assert status_of(errors.StoreError()) == 503
     assert status_of(ZeroDivisionError()) == 500
-
-
-@pytest.mark.parametrize(
-    ("path", "shape"),
-    [
-        ("/v1/chat/completions", "chat"),
-        ("/v1/responses", "responses"),
-        ("/v1/responses/r1/cancel", "responses"),
-        ("/v1/messages", "anthropic"),
-        ("/v1/messages/count_tokens", "anthropic"),
-        ("/v1/models", "chat"),
-        ("/v1/anything", "chat"),
-        ("/refold/config", "refold"),
-        ("/healthz", "refold"),
-        ("/", "refold"),
-        ("http://evil/v1/x", "refold"),
-    ],
-)
-def test_a_path_tells_the_shape(path, shape):
-    assert shape_of(path) == shape
-
-
-def test_a_path_of_both_providers_answers_the_one_that_is_asked_for():
-    assert shape_of("/v1/models", speaks_anthropic=True) == "anthropic"
-    assert shape_of("/refold/status", speaks_anthropic=True) == "refold"
 
 
 def test_the_shapes_word_for_word():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from refold.gateway.request import MAX_NAME, Wishes, name_of, read_incoming, wishes_of
+from refold.gateway.request import MAX_NAME, Wishes, name_of, read_incoming, shape_of, wishes_of
 from refold.model.errors import ConfigError, WireError
 
 SESSION = "0198c2a4-55d1-7c3e-9a57-3f1d2b9e8a10"
@@ -98,3 +98,28 @@ def test_odd_values_say_nothing():
 def test_what_is_no_object_is_refused():
     with pytest.raises(WireError):
         read_incoming("/v1/chat/completions", {}, b"[]")
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("/v1/chat/completions", "chat"),
+        ("/v1/responses", "responses"),
+        ("/v1/responses/r1/cancel", "responses"),
+        ("/v1/messages", "anthropic"),
+        ("/v1/messages/count_tokens", "anthropic"),
+        ("/v1/models", "chat"),
+        ("/v1/anything", "chat"),
+        ("/refold/config", "refold"),
+        ("/healthz", "refold"),
+        ("/", "refold"),
+        ("http://evil/v1/x", "refold"),
+    ],
+)
+def test_a_path_tells_the_shape(path, shape):
+    assert shape_of(path) == shape
+
+
+def test_a_path_of_both_providers_answers_the_one_that_is_asked_for():
+    assert shape_of("/v1/models", speaks_anthropic=True) == "anthropic"
+    assert shape_of("/refold/status", speaks_anthropic=True) == "refold"

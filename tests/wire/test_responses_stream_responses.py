@@ -7,6 +7,7 @@ import json
 import pytest
 
 from refold.model.dialect import RESPONSES
+from refold.model.errors import WireError
 from refold.model.message import Text, ToolCall
 from refold.model.tokens import Usage
 from refold.wire.reply import Reply, StreamReader
@@ -82,3 +83,13 @@ def test_pieces_of_every_kind():
         CallDelta(0, arguments="go"),
         CallDelta(1, arguments="{}"),
     ]
+
+
+def test_a_last_response_with_an_error_is_no_reply():
+    failed = {**WHOLE, "output": [SAID], "error": {"code": "server_error", "message": "it broke off"}}
+    reader = StreamReader(RESPONSES)
+    reader.feed(event("response.completed", response=failed))
+
+    with pytest.raises(WireError, match="error"):
+        reader.reply()
+    assert reader.failure is not None

@@ -75,13 +75,14 @@ async def _with_engine(place: StoreOptions, act: EngineAction, *, writes: bool) 
         if not writes:
             return await act(engine)
         days = _keep_days(os.environ)
-        retention = Retention(
-            store, place.owner, days, time.time, max_expired_share(os.environ), warn=_warn_held
-        )
-        await retention.begin()  # before the action: its writes count as use of the store
+        share, retention = max_expired_share(os.environ), None
+        if days is not None:
+            retention = Retention(store, place.owner, days, time.time, share, warn=_warn_held)
+            await retention.begin()  # before the action: its writes count as use of the store
         await engine.sweep()
         code = await act(engine)
-        if gone := await retention.apply(()):  # after the action: the conversation it used is not idle
+        # After the action: the conversation it used is not idle.
+        if retention is not None and (gone := await retention.apply(())):
             what = plural(gone, "conversation")
             note(f"deleted {what} that nothing happened in for {days:g} days ({KEEP_DAYS})")
         return code

@@ -1,7 +1,7 @@
 """The settings of Refold: one typed tree, and the sources of its values.
 
-A setting is declared once, in `tree`. `keys` derives its variable and its flag, `layers` collects the values
-from each source, `parse` reads them, and `resolution` decides which value holds and records
+A setting is declared once, in `tree`, which derives its variable and its flag. `layers` collects the values from
+each source, `parse` reads them, and `resolution` decides which value holds and records
 its origin. `policy` and `upstream` turn settings into policies and providers; `formats` writes them as TOML,
 JSON schema and Markdown.
 

@@ -17,11 +17,20 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from refold.config.keys import KEYS, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, SettingKey, all_keys
 from refold.config.layers import DEFAULT, ValueOrigin
 from refold.config.parse import ELSEWHERE, expected, shown
 from refold.config.resolution import Resolved
-from refold.config.tree import MAX_TOKENS, UPSTREAM_NAME, UpstreamSettings
+from refold.config.tree import (
+    KEYS,
+    MAX_TOKENS,
+    SECTIONS,
+    UPSTREAM_KEYS,
+    UPSTREAM_NAME,
+    UPSTREAMS,
+    SettingKey,
+    UpstreamSettings,
+    all_keys,
+)
 from refold.model.budget import Share, Tokens
 
 HEAD = """\

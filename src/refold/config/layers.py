@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from msgspec import Struct, structs
 
-from refold.config.keys import KEYS, PREFIX, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, find_key, is_upstream_name
+from refold.config.tree import KEYS, PREFIX, SECTIONS, UPSTREAM_KEYS, UPSTREAMS, find_key, is_upstream_name
 from refold.model.errors import ConfigError, SettingError
 from refold.model.mask import mask_text, mask_url, printable
 

@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from refold.config.keys import ANY_NAME, SettingKey, parts_of
-from refold.config.tree import MAX_TOKENS
+from refold.config.tree import ANY_NAME, MAX_TOKENS, SettingKey, parts_of
 from refold.model.budget import Share, Tokens
 
 # Sizes as people write them: a number of tokens, or a share

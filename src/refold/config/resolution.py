@@ -17,19 +17,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from refold.config.keys import (
+from refold.config.layers import DEFAULT, RANKS, Layer, ValueOrigin, flat, line_of, runtime_layer
+from refold.config.parse import Unreadable, read
+from refold.config.tree import (
     KEYS,
     SECTIONS,
     UPSTREAM_KEYS,
     UPSTREAMS,
     SettingKey,
+    Settings,
+    UpstreamSettings,
     find_key,
     is_upstream_name,
     nearest,
 )
-from refold.config.layers import DEFAULT, RANKS, Layer, ValueOrigin, flat, line_of, runtime_layer
-from refold.config.parse import Unreadable, read
-from refold.config.tree import Settings, UpstreamSettings
 from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError, SettingFixed, SettingLocked
 from refold.model.mask import HIDDEN

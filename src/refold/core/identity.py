@@ -4,18 +4,29 @@ The identity of a message is its role, text, tool calls (id, name, canonical arg
 media. Reasoning, nulls, cache marks and the form (string or blocks) are excluded, because clients change
 them when they resend history. The identity of a history is a keyed hash chain over its messages. The chain
 is extended part by part, so that formats that split messages differently agree. Histories that differ in
-anything else have different identities.
+anything else have different identities. A provider's own compaction is identified by its content alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 
 import msgspec
 
-from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
+from refold.model.message import (
+    File,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    compaction_of,
+)
 
 VERSION = 2
 """Stored with every hash: hashes of different versions are never compared."""
@@ -29,6 +40,15 @@ def identity(message: Message) -> bytes | None:
     role = "user" if message.role == "tool" else message.role  # text beside a result is the user's
     said = (part for part in map(_identity_of_part, message.parts) if part is not None)
     return b"".join([_hash(("tool" if part[0] == "result" else role, part)) for part in said]) or None
+
+
+def compaction_keys(message: Message) -> tuple[str, ...]:
+    """The keys of the providers' compactions in a message: hashes of their content, because clients leave out
+    their ids or change them.
+    """
+    found = (compaction_of(part) for part in message.parts)
+    texts = (one.text or one.sealed for one in found if one is not None)
+    return tuple(sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for text in texts)
 
 
 def _hash(said: tuple[str, tuple[object, ...]]) -> bytes:

@@ -543,7 +543,8 @@ class Conversation:
         await self._journal.store_learnt(before, done.state)
         for number, names in compactions_since(done.state.folded, first).items():
             self._compactions.note(names, Maker(self._journal.model, "", self.id, self.branch, number))
-        await self._compactions.keep(self._journal.clock())
+        if self._compactions.unstored:
+            await self._compactions.keep(self._journal.clock())
 
     async def _find_twins(self) -> None:
         """Find readable replacements for compactions that another provider or model made."""

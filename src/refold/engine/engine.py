@@ -276,7 +276,10 @@ class Engine:
         return Meaning(embedder, is_quiet=is_unasked)
 
     @cached_property
-    def _retention(self) -> Retention:
+    def _retention(self) -> Retention | None:
+        """None if conversations are kept for ever."""
+        if self._keep_days is None:
+            return None
         return Retention(self.store, self.owner, self._keep_days, self.clock, self._max_expired_share)
 
     @cached_property
@@ -352,7 +355,8 @@ class Engine:
         if preset is not None and policy is None:
             own["policy"] = None
         settings = structs.replace(self.settings, **own)
-        await self._retention.begin_in_passing()
+        if self._retention is not None:
+            await self._retention.begin_in_passing()
         head = await (self._existing_head(name, branch) if branch else self._head(name))
         if head is None:
             settings = structs.replace(settings, model=model or settings.model)
@@ -370,7 +374,8 @@ class Engine:
             settings = structs.replace(settings, policy=structs.replace(policy_for(settings), enabled=False))
         talk = await self.open_branch(head, settings)
         await talk.load()
-        await self._retention.apply_in_passing(self._open_names)
+        if self._retention is not None:
+            await self._retention.apply_in_passing(self._open_names)
         return talk
 
     def _check(self, settings: ConversationSettings) -> None:
@@ -656,7 +661,7 @@ class Engine:
         """Delete conversations that were idle for `keep_days`, if that is set, once an hour at most. Return
         how many there were.
         """
-        return await self._retention.apply(self._open_names)
+        return await self._retention.apply(self._open_names) if self._retention is not None else 0
 
     async def held_back(self) -> HeldBack | None:
         """Return how many conversations are past `keep_days` but not deleted yet, and why: the clock is in

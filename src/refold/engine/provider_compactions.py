@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +21,7 @@ from msgspec import Struct, structs
 from refold.core.budget import share_of
 from refold.core.extractive_summary import summarise
 from refold.core.fold import Folded
+from refold.core.identity import compaction_keys
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.view import View
@@ -74,28 +74,28 @@ class Compactions:
     def __init__(self, store: Store, owner: str) -> None:
         self._store, self._owner = store, owner
         self._makers: dict[str, Maker] = {}
-        self._unstored: dict[str, Maker] = {}
-        """Those that are not stored yet."""
+        self.unstored: dict[str, Maker] = {}
+        """Those that `keep` has to store."""
         self._digests: dict[tuple[str, str, int, int], str] = {}
 
     def note(self, keys: Iterable[str], maker: Maker) -> None:
         """Remember the maker of some compactions; `keep` stores it."""
         for key in keys:
             _hold(self._makers, key, maker, MOST_MAKERS)
-            _hold(self._unstored, key, maker, MOST_MAKERS)
+            _hold(self.unstored, key, maker, MOST_MAKERS)
 
     async def keep(self, at: float) -> None:
         """Store the remembered makers. If the store fails, the next call tries again: it is no reason for
         another act to fail.
         """
-        for key, maker in [*self._unstored.items()]:
+        for key, maker in [*self.unstored.items()]:
             try:
                 await self._store.learn(self._owner, TOPIC, key, msgspec.msgpack.encode(maker), at)
             except StoreError as error:
                 _log.warning("the maker of a compaction could not be stored yet: %s", error.located)
                 return
-            if self._unstored.get(key) is maker:
-                del self._unstored[key]
+            if self.unstored.get(key) is maker:
+                del self.unstored[key]
 
     async def twins(
         self,
@@ -118,7 +118,7 @@ class Compactions:
         """
         found = dict[int, Message]()
         for number, message in messages.items():
-            makers = {key: await self._maker(key, first_sent_to or here) for key in keys_of(message)}
+            makers = {key: await self._maker(key, first_sent_to or here) for key in compaction_keys(message)}
             foreign = {key: maker for key, maker in makers.items() if not maker.is_same(here)}
             if not foreign:
                 continue
@@ -181,23 +181,13 @@ def _hold(held: dict[K, V], key: K, value: V, most: int) -> None:
         del held[next(iter(held))]
 
 
-def keys_of(message: Message) -> tuple[str, ...]:
-    """Return the keys of the compactions in a message: hashes of their content."""
-    found = (compaction_of(part) for part in message.parts)
-    return tuple(_hash(one.text or one.sealed) for one in found if one is not None)
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def compactions_since(folded: Folded, first: int) -> dict[int, tuple[str, ...]]:
     """Return the keys of the compactions in the originals from `first` on, by message number."""
     if folded.origin + folded.branch.progress.compaction < first:
         return {}
     first = max(first, folded.origin)
     originals = enumerate(folded.originals(first, folded.size), first)
-    return {number: keys for number, message in originals if (keys := keys_of(message))}
+    return {number: keys for number, message in originals if (keys := compaction_keys(message))}
 
 
 def _source(
@@ -219,7 +209,7 @@ def _newest_sealed(stored: Sequence[StoredMessage], head: Head) -> tuple[str, ..
     for one in reversed(stored):
         message = read_stored(one, head) if b"compaction" in one.body else None
         if message is not None and holds_sealed(message):
-            return keys_of(message)
+            return compaction_keys(message)
     return ()
 
 

@@ -79,26 +79,26 @@ class HeldBack(Struct, frozen=True):
 
 
 class Retention:
-    """Applies the retention of one owner. `days` is None to keep conversations for ever."""
+    """Applies the retention of one owner: conversations that were idle for `days` are deleted."""
 
     def __init__(
         self,
         store: Store,
         owner: str,
-        days: float | None,
+        days: float,
         clock: Callable[[], float],
         max_share: float = MAX_SHARE,
         warn: Callable[[str], None] = _log.warning,
     ) -> None:
         self._store, self._owner, self._clock = store, owner, clock
-        self._days, self._looked_at = None if days is None else checked_days(days), -inf
+        self._days, self._looked_at = checked_days(days), -inf
         self._share, self._warn, self._warned = checked_share(max_share), warn, -inf
 
     async def begin(self) -> None:
         """Store the time of the store's last use if no run has stored it yet. It has to be called before this
         program writes anything with its own clock.
         """
-        if self._days is None or isfinite(self._looked_at):
+        if isfinite(self._looked_at):
             return
         if await self._store.learnt(self._owner, TOPIC, KEY) is None:
             now = self._clock()
@@ -113,7 +113,7 @@ class Retention:
         """
         now = self._clock()
         # The clock may have been set back since, so a negative difference does not count.
-        if self._days is None or 0 <= now - self._looked_at < PAUSE_S:
+        if 0 <= now - self._looked_at < PAUSE_S:
             return 0
         self._looked_at = now
         before, keep = now - self._days * DAY_S, sorted(names)

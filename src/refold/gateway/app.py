@@ -26,7 +26,6 @@ from refold.engine.events import Event
 from refold.gateway import errors, previous_response, upstreams
 from refold.gateway.auth import send_answer
 from refold.gateway.conversations import OwnerConversations
-from refold.gateway.errors import Shape, check_http, check_path, shape_of
 from refold.gateway.events import Events
 from refold.gateway.exchange import Backlog, Exchange, Relay, Ticket
 from refold.gateway.log import facts
@@ -44,16 +43,19 @@ from refold.gateway.recognition import Seen, find_earlier, known_bytes
 from refold.gateway.request import (
     DIALECT_OF,
     Incoming,
+    Shape,
     Wishes,
+    check_http,
     check_json,
     check_new,
+    check_path,
     read_body,
     read_incoming,
+    shape_of,
 )
 from refold.gateway.request_edits import additions_of, check_fits, read_by_additions, thinking_budget
 from refold.gateway.summarisers import Authors
-from refold.gateway.upstreams import Credentials, Forwarder, Targets
-from refold.gateway.window_reports import WindowReports
+from refold.gateway.upstreams import Credentials, Forwarder, Targets, WindowReports
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
 from refold.ports.models import Embedder

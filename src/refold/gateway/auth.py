@@ -26,8 +26,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from refold.engine.client_keys import KEY, id_of, opens
 from refold.engine.engine import OWNER
-from refold.gateway.errors import ErrorResponse, answer, log_store_failure, shape_of
+from refold.gateway.errors import ErrorResponse, answer, log_store_failure
 from refold.gateway.log import facts
+from refold.gateway.request import shape_of
 from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError
 from refold.ports.records import ClientKey
 from refold.ports.store import ClientKeys

@@ -680,10 +680,12 @@ class OwnerConversations:
         """Store the maker of each compaction in a reply, and the upstream that first received compactions of
         unknown origin.
         """
-        talk = live.conversation
-        maker = Maker(talk.model, upstream, talk.id, talk.branch, made.sent.size)
-        self.compactions.note(outcome.compactions, maker)
-        await self.compactions.keep(self.engine.clock())
+        if outcome.compactions:
+            talk = live.conversation
+            maker = Maker(talk.model, upstream, talk.id, talk.branch, made.sent.size)
+            self.compactions.note(outcome.compactions, maker)
+        if self.compactions.unstored:
+            await self.compactions.keep(self.engine.clock())
 
     async def _read(self, incoming: Incoming, array: bytes) -> Seen:
         lines = self.table.lines(incoming.line_name, array)

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
-from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from refold.gateway.request import Shape
 from refold.model import errors
 from refold.model.message import replace_lone_surrogates
 
 _log = logging.getLogger("refold.gateway")
-
-Shape: TypeAlias = Literal["chat", "responses", "anthropic", "refold"]
 
 STATUSES: dict[type[Exception], int] = {
     errors.ConfigError: 400,
@@ -72,9 +69,6 @@ _ANTHROPIC_TYPES = {
 _ANTHROPIC_TOO_LONG = "prompt is too long: "
 _REQUEST_ID: dict[Shape, str] = {"anthropic": "request-id"}
 """The header in which the SDK looks for the request id, if it is not `x-request-id`."""
-_WITHOUT_VERSION = ("/chat/", "/responses", "/messages", "/models", "/completions", "/embeddings")
-"""Paths that clients ask for if their base URL lacks `/v1`."""
-_LONGEST_PATH = 60
 _BUG = errors.RefoldError("Refold failed to answer this request", hint="the gateway's log says more")
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
@@ -85,43 +79,6 @@ class ErrorResponse(Struct, frozen=True):
     status: int
     body: bytes
     headers: tuple[tuple[str, str], ...]
-
-
-def shape_of(path: str, *, speaks_anthropic: bool = False) -> Shape:
-    """The error shape of a path. `/v1/models` exists at both providers: a client that sends
-    `anthropic-version` is Anthropic's.
-    """
-    if not path.startswith("/v1/"):
-        return "refold"
-    if path.startswith("/v1/messages") or speaks_anthropic:
-        return "anthropic"
-    return "responses" if path.startswith("/v1/responses") else "chat"
-
-
-def check_path(path: str) -> None:
-    """
-    Raises:
-        NotFound: the path has no `/v1`, or has it twice.
-    """
-    if path.startswith("/v1/v1/"):
-        raise errors.NotFound(
-            f"there is nothing at /v1/v1: the client adds {path.removeprefix('/v1')[:_LONGEST_PATH]} to its base URL",
-            hint="leave /v1 out of the base URL of this client",
-        )
-    if path.startswith(_WITHOUT_VERSION):
-        raise errors.NotFound(
-            "the calls of a provider are below /v1", hint="end the base URL of this client with /v1"
-        )
-
-
-def check_http(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """
-    Raises:
-        WebSocketRefused: the client wants to go on with a WebSocket. Codex tries one first, and goes on by HTTP
-            only after this error; it would try a provider's 404 again and again.
-    """
-    if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers):
-        raise errors.WebSocketRefused
 
 
 def status_of(error: Exception) -> int:

@@ -35,7 +35,6 @@ from refold.engine.settings import ConversationSettings
 from refold.engine.state import Sent
 from refold.gateway import errors
 from refold.gateway.conversations import Made, OwnerConversations, TakenRequest
-from refold.gateway.errors import Shape
 from refold.gateway.marker import MarkedStream, is_structured, mark_reply, marker_text
 from refold.gateway.provider_state import (
     Source,
@@ -45,7 +44,7 @@ from refold.gateway.provider_state import (
     ids_in_answer,
     ids_in_events,
 )
-from refold.gateway.request import DIALECT_OF, Incoming
+from refold.gateway.request import DIALECT_OF, Incoming, Shape
 from refold.gateway.request_edits import (
     USAGE,
     Additions,

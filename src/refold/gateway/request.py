@@ -19,7 +19,7 @@ from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
 from itertools import accumulate
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from msgspec import DecodeError, Meta, Raw, Struct
 from msgspec.json import Decoder
@@ -28,7 +28,15 @@ from starlette.types import Receive, Scope
 
 from refold.config.tree import MAX_TOKENS, MIN_WINDOW
 from refold.model.dialect import DIALECTS, Dialect
-from refold.model.errors import BodyEncoded, BodyTooLarge, BodyTooSlow, ConfigError, WireError
+from refold.model.errors import (
+    BodyEncoded,
+    BodyTooLarge,
+    BodyTooSlow,
+    ConfigError,
+    NotFound,
+    WebSocketRefused,
+    WireError,
+)
 from refold.model.message import DialectName
 from refold.wire.json_codec import (
     FIELDS,
@@ -51,6 +59,12 @@ DIALECT_OF: dict[str, DialectName] = {
     "/v1/messages": "anthropic",
 }
 """The calls that carry a conversation, by their path."""
+
+Shape: TypeAlias = Literal["chat", "responses", "anthropic", "refold"]
+"""The format in which a client expects its answers and errors; `/refold/*` has one of its own."""
+_WITHOUT_VERSION = ("/chat/", "/responses", "/messages", "/models", "/completions", "/embeddings")
+"""Paths that clients ask for if their base URL lacks `/v1`."""
+_LONGEST_PATH = 60
 
 SESSION_HEADERS = (
     "x-claude-code-session-id",
@@ -83,6 +97,43 @@ _NUMBER = re.compile("[0-9]{1,9}")
 """Longer numbers are not windows, and Python refuses to convert the longest."""
 _CONTINUES = ("previous_response_id", "conversation")
 _FLAG, _COUNT = Decoder(bool), Decoder(float)
+
+
+def shape_of(path: str, *, speaks_anthropic: bool = False) -> Shape:
+    """The format that a client expects below a path. `/v1/models` exists at both providers: a client that sends
+    `anthropic-version` is Anthropic's.
+    """
+    if not path.startswith("/v1/"):
+        return "refold"
+    if path.startswith("/v1/messages") or speaks_anthropic:
+        return "anthropic"
+    return "responses" if path.startswith("/v1/responses") else "chat"
+
+
+def check_path(path: str) -> None:
+    """
+    Raises:
+        NotFound: the path has no `/v1`, or has it twice.
+    """
+    if path.startswith("/v1/v1/"):
+        raise NotFound(
+            f"there is nothing at /v1/v1: the client adds {path.removeprefix('/v1')[:_LONGEST_PATH]} to its base URL",
+            hint="leave /v1 out of the base URL of this client",
+        )
+    if path.startswith(_WITHOUT_VERSION):
+        raise NotFound(
+            "the calls of a provider are below /v1", hint="end the base URL of this client with /v1"
+        )
+
+
+def check_http(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """
+    Raises:
+        WebSocketRefused: the client wants to go on with a WebSocket. Codex tries one first, and goes on by HTTP
+            only after this error; it would try a provider's 404 again and again.
+    """
+    if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers):
+        raise WebSocketRefused
 
 
 class _ClaudeCodeUser(Struct, frozen=True):

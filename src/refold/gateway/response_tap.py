@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from refold.engine.provider_compactions import keys_of
+from refold.core.identity import compaction_keys
 from refold.model.dialect import Dialect
 from refold.model.errors import RefoldError, WireError
 from refold.model.tokens import Usage
@@ -119,7 +119,7 @@ class Watcher:
         assert self._dialect is not None
         items = [encode_item(message, self._dialect) for message in reply.messages]
         result = {"messages": items, "finish": reply.finish, "model": reply.model, "is_whole": True}
-        made = tuple(key for message in reply.messages for key in keys_of(message))
+        made = tuple(key for message in reply.messages for key in compaction_keys(message))
         return CallResult(
             reply.usage, self._encode_result(result), is_whole=True, is_answered=True, compactions=made
         )

@@ -34,8 +34,9 @@ from refold.embeddings import installed
 from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
 from refold.gateway.auth import Access, Rules, check_binding
-from refold.gateway.errors import answer, check_path, shape_of
+from refold.gateway.errors import answer
 from refold.gateway.exchange import KEEP_S
+from refold.gateway.request import check_path, shape_of
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError, StoreError
 from refold.stores.url import open_store

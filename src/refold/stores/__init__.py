@@ -7,14 +7,14 @@
       commit.py      commit a batch: compare-and-swap the branch, append, close one session and open the next
       conversations.py  begin, fork, read, list and delete conversations; an owner's learnt values, client keys, settings
       search.py      by words and by vectors            summary_jobs.py   leases, summaries and their cache
-      queries.py shared.sql   a transaction is a generator: it yields (name of a query, parameters) and is sent rows
+      queries.py shared.sql   a transaction is a generator: it yields (name of a query, parameters) and is sent rows;
+                     failpoints, at which durability tests kill the process
       rows.py        rows to records and back           migrations.py     bring a database up to date
     sqlite/          store.py: the store and its driver, index of words, removal of deleted data; writer.py: one writer per
                      file, group commit, threads with a queue; file.py: open or refuse a file, its errors, backup and check;
                      queries.sql; migrations/
     postgres/        store.py: the store, its driver and its errors; queries.sql; migrations/
     search.py        words, scores and vectors, alike for every store
-    failpoints.py    places at which durability tests kill the process
 
 Messages are appended and never changed: triggers refuse it, and refuse to delete one while its branch exists. A branch is deleted only
 when its conversation is, so a purge deletes conversations by name and the database deletes the rest by foreign key. In SQLite a trigger

@@ -239,6 +239,10 @@ def decode_reply(body: bytes, dialect: Dialect, *, max_body_bytes: int = MAX_BOD
     check_body(body, max_body_bytes)
     if answer_error(body).is_error:
         raise WireError("the provider's answer is an error", place="error", hint="decode_error reads it")
+    return _read_reply(body, dialect)
+
+
+def _read_reply(body: bytes, dialect: Dialect) -> Reply:
     decoder: Decoder[_Chat | _Responses | _Anthropic] = _SHAPES[dialect.name]  # type: ignore[assignment]
     return read(decoder, body).reply(dialect)
 
@@ -332,6 +336,8 @@ class StreamReader:
         if not self._fold.is_whole:
             raise WireError("the stream ended before the reply did", place=f"event[{self._events}]")
         try:
-            return decode_reply(self._fold.body(), self._dialect)
+            body = self._fold.body()  # without an error: the fold reports one as `is_failed`
+            check_body(body)
+            return _read_reply(body, self._dialect)
         except RecursionError:
             raise WireError("is nested too deeply") from None

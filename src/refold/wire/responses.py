@@ -636,6 +636,8 @@ class ResponsesFold:
         elif said.type in _LAST:
             self._last = read(FIELDS, said.response, "response")
             self.is_whole = self.is_over = True
+            if not is_null(self._last.get("error", NULL)):
+                self.is_failed = answer_error(self.body()).is_error
         elif said.type == "response.output_item.added":
             return self._open(said)
         elif said.type == "response.output_item.done" and not is_null(said.item):

@@ -9,7 +9,8 @@ one conversation.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 import msgspec
 from msgspec import DecodeError, Raw, Struct, structs
@@ -31,7 +32,7 @@ from refold.wire.json_codec import (
     within,
     write,
 )
-from refold.wire.logs import AgentLog, fields_of, numbered_lines, read_export, read_lines
+from refold.wire.logs import AgentLog, claude_code, codex, fields_of, numbered_lines, opencode, pi
 from refold.wire.request import Request, encode_request, request_of
 from refold.wire.responses import ITEM_TYPES
 
@@ -148,6 +149,39 @@ def _dialect_of_block(block: _Block) -> Dialect | None:
     return ANTHROPIC if kind == "image" and not is_null(block.source) else None
 
 
+# Logs of coding agents: a line, or the exported object, says which agent wrote it.
+
+_LINEWISE: tuple[tuple[Callable[[Mapping[str, Raw]], bool], Callable[[bytes], AgentLog]], ...] = (
+    (claude_code.recognises, claude_code.read_log),
+    (codex.recognises, codex.read_log),
+    (pi.recognises, pi.read_log),
+)
+_LOOKED_AT = 10
+"""Lines that may precede the first line by which the kind of log is recognised."""
+
+
+def _read_lines(text: bytes) -> AgentLog | None:
+    """The log in these lines; None if they are no log.
+
+    Raises:
+        WireError: a line of a log cannot be read; `place` names it.
+    """
+    for _, line in islice(numbered_lines(text), _LOOKED_AT):
+        try:
+            fields = FIELDS.decode(line)
+        except (DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        for recognises, read_log in _LINEWISE:
+            if recognises(fields):
+                return read_log(text)
+    return None
+
+
+def _read_export(fields: Mapping[str, Raw]) -> AgentLog | None:
+    """The log in one object; None if it is no log."""
+    return opencode.read_log(fields) if opencode.recognises(fields) else None
+
+
 _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"\S[^\n]*")
 _RECORDED = ("times", "usage")
@@ -169,7 +203,7 @@ def decode_transcript(
         raise WireError("the transcript is empty")
     if first[0].startswith(b"["):
         return _from_array(text, dialect, data)
-    log = read_lines(text)
+    log = _read_lines(text)
     if log is not None:
         return _from_log(log, dialect)
     try:
@@ -188,14 +222,14 @@ def holds_conversation(data: bytes) -> bool:
         WireError: it is a log that cannot be read.
     """
     text = data.removeprefix(_BOM)
-    log = read_lines(text)
+    log = _read_lines(text)
     if log is not None:
         return bool(log.entries)
     try:
         fields = FIELDS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return True
-    log = read_export(fields)
+    log = _read_export(fields)
     return (
         bool(log.entries) if log else _list_key(fields) is not None or bool(fields.keys() & {"role", "type"})
     )
@@ -284,7 +318,7 @@ def _from_log(log: AgentLog, dialect: Dialect | None) -> Request:
 
 
 def _from_object(fields: dict[str, Raw], text: bytes, dialect: Dialect | None, data: bytes) -> Request:
-    log = read_export(fields)
+    log = _read_export(fields)
     if log is not None:
         return _from_log(log, dialect)
     key = _list_key(fields)

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from refold.config.formats import commented
-from refold.config.keys import KEYS
+from refold.config.tree import KEYS
 from tests.cli.test_main import options_in, sections
 
 

@@ -18,7 +18,7 @@ import pytest
 from anthropic import Anthropic
 from openai import AuthenticationError, InternalServerError, OpenAI
 
-from refold.config.keys import all_keys
+from refold.config.tree import all_keys
 from refold.local import weights_path
 from refold.testing import ScriptedUpstream, echo
 

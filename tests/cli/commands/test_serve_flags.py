@@ -8,7 +8,7 @@ import typer
 
 from refold.cli.commands.serve import Grouped, with_settings
 from refold.config import Layer, resolve
-from refold.config.keys import all_keys
+from refold.config.tree import all_keys
 from tests.config.samples import BOX, SAMPLES, base_for, name_of
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import refold.stores
-from refold.stores.failpoints import NAMES
+from refold.stores.sql.queries import FAILPOINTS
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import ANNA, ranges, read
 
@@ -20,7 +20,7 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from refold.stores.sqlite import writer
-from refold.stores.failpoints import Reached
+from refold.stores.sql.queries import Reached
 from refold.stores.sqlite.store import SqliteStore
 from refold.ports.records import Batch
 from tests.contract.talks import *
@@ -73,11 +73,11 @@ def test_every_place_is_named_and_every_name_is_a_place():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach"
     ]
 
-    assert sorted(found) == sorted(NAMES)
+    assert sorted(found) == sorted(FAILPOINTS)
 
 
 @pytest.mark.feature("L1")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FAILPOINTS)
 async def test_a_killed_program_leaves_whole_steps(tmp_path, name):
     # The first commit that appends is the second write of its kind: a place in a commit is passed once before.
     twice = {"commit.after_lock", "commit.after_messages", "commit.before_commit", "here.before_commit"}

@@ -26,8 +26,8 @@ from typer.core import TyperCommand
 from refold.cli import output
 from refold.cli.output import align, plain
 from refold.config.formats import plain_default
-from refold.config.keys import UPSTREAMS, SettingKey, all_keys
 from refold.config.layers import UPSTREAM_FLAG, Layer, flag_layer
+from refold.config.tree import UPSTREAMS, SettingKey, all_keys
 from refold.model.errors import ConfigError, MissingExtra, RefoldError
 from refold.model.mask import mask_model, mask_url, mask_variable
 from refold.model.message import DialectName

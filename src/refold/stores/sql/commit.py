@@ -13,10 +13,9 @@ from msgspec import structs
 
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.ports.records import Batch, Head, InstalledCompaction, Session, StoredMessage
-from refold.stores.failpoints import reach
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import find_key
-from refold.stores.sql.queries import Parameters, Transaction
+from refold.stores.sql.queries import Parameters, Transaction, reach
 from refold.stores.sql.search import embed, forget
 
 Spell: TypeAlias = Callable[[Head, StoredMessage], Parameters]

@@ -11,12 +11,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate
 
 from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, StoredSummary
-from refold.stores.failpoints import reach
 from refold.stores.sql import conversations as chats
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
 from refold.stores.sql.commit import commit, committed, encode_messages, text_size
-from refold.stores.sql.queries import Driver, P, T, Transaction
+from refold.stores.sql.queries import Driver, P, T, Transaction, reach
 from refold.text_work import run_text_work
 
 

@@ -11,9 +11,8 @@ from msgspec import json
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
 from refold.ports.records import Call, Compaction, CompactionState, Embedding, StoredSummary
-from refold.stores.failpoints import reach
 from refold.stores.sql import rows
-from refold.stores.sql.queries import Transaction
+from refold.stores.sql.queries import Transaction, reach
 from refold.stores.sql.search import embed
 
 

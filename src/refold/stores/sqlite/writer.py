@@ -18,8 +18,7 @@ from weakref import WeakSet
 import apsw
 
 from refold.model.errors import StoreError
-from refold.stores.failpoints import reach
-from refold.stores.sql.queries import Row, Step, T, Transaction, load
+from refold.stores.sql.queries import Row, Step, T, Transaction, load, reach
 from refold.stores.sqlite.file import open_writer, patiently, prepare
 
 # Worker threads with one queue, each with its own connection. Jobs run in the order of their

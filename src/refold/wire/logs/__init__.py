@@ -1,4 +1,4 @@
-"""Reads the session logs of coding agents as recordings.
+"""The session logs of coding agents, read as recordings: the shared types, and one module for each agent.
 
 An agent records more than the conversation (its own compactions, sub-agents, hooks, snapshots, reverted
 turns). Without these, the log is a conversation in one of the three formats, which every reader of
@@ -9,50 +9,100 @@ conversations can read.
     pi            ~/.pi/agent/sessions/*/*.jsonl             a tree of entries of its own, read as Chat
     opencode      opencode export ID > session.json          messages of parts of its own, read as Chat
 
-There is one module for each agent; `log` holds the shared types.
+A log is turned into the recording that it describes: an object with `messages` and, beside them, the
+agent, the time of each message and the provider's usage reports. Later steps do not distinguish it from
+any other recording. `refold.wire.transcript` recognises the agent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import islice
-from typing import TypeAlias
+import re
+from collections.abc import Iterator
+from typing import TypeVar
 
-from msgspec import DecodeError, Raw
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
 
-from refold.wire.json_codec import FIELDS
-from refold.wire.logs import claude_code, codex, opencode, pi
-from refold.wire.logs.log import AgentLog, fields_of, numbered_lines
+from refold.model.dialect import Dialect
+from refold.model.errors import WireError
+from refold.model.tokens import Usage
+from refold.wire.json_codec import Fields, Json, read, write
 
-__all__ = ["AgentLog", "fields_of", "numbered_lines", "read_export", "read_lines"]
+T = TypeVar("T")
 
-_Fields: TypeAlias = Mapping[str, Raw]
-_LINEWISE: tuple[tuple[Callable[[_Fields], bool], Callable[[bytes], AgentLog]], ...] = (
-    (claude_code.recognises, claude_code.read_log),
-    (codex.recognises, codex.read_log),
-    (pi.recognises, pi.read_log),
-)
-_LOOKED_AT = 10
-"""Lines that may precede the first line by which the kind of log is recognised."""
+_LINE = re.compile(rb"\S[^\n]*")
 
 
-def read_lines(text: bytes) -> AgentLog | None:
-    """The log in these lines; None if they are no log.
+class LogEntry(Struct, frozen=True):
+    """One message of a log."""
 
-    Raises:
-        WireError: a line of a log cannot be read; `place` names it.
-    """
-    for _, line in islice(numbered_lines(text), _LOOKED_AT):
+    item: Fields
+    """The message as an element of a request's list."""
+    time: str | float | None = None
+    """An ISO time, or seconds since 1970."""
+    usage: Usage | None = None
+
+
+class AgentLog(Struct, frozen=True):
+    agent: str
+    dialect: Dialect
+    entries: tuple[LogEntry, ...]
+    id: str = ""
+    model: str = ""
+    instructions: str = ""
+    """The system prompt; most agents do not record theirs."""
+
+
+def numbered_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers."""
+    number, counted = 1, 0
+    for line in _LINE.finditer(text):
+        number += text.count(b"\n", counted, line.start())
+        counted = line.start()
+        yield number, line[0]
+
+
+def read_records(decoder: Decoder[T], text: bytes) -> list[T]:
+    """Every line as a record. An agent that was killed while writing leaves half a line at the end, which is ignored."""
+    records: list[T] = []
+    failed: WireError | None = None
+    for number, line in numbered_lines(text):
+        if failed is not None:
+            raise failed
         try:
-            fields = FIELDS.decode(line)
-        except (DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        for recognises, read_log in _LINEWISE:
-            if recognises(fields):
-                return read_log(text)
-    return None
+            records.append(read(decoder, line, f"line {number}"))
+        except WireError as error:
+            failed = error
+    if failed is not None and not records:
+        raise failed
+    return records
 
 
-def read_export(fields: _Fields) -> AgentLog | None:
-    """The log in one object; None if it is no log."""
-    return opencode.read_log(fields) if opencode.recognises(fields) else None
+def fields_of(log: AgentLog) -> dict[str, Raw]:
+    """The recording of a log: the fields of a request, and the recorded fields beside them."""
+    fields: Fields = {"id": log.id, "source": log.agent}
+    if log.model:
+        fields["model"] = log.model
+    if log.instructions:
+        fields["instructions"] = log.instructions
+    fields[log.dialect.messages_key] = [entry.item for entry in log.entries]
+    times = [_time(entry) for entry in log.entries if entry.time is not None]
+    if len(times) == len(log.entries):
+        fields["times"] = times
+    fields["usage"] = [_reported(at, entry.usage) for at, entry in enumerate(log.entries) if entry.usage]
+    return {key: write(value) for key, value in fields.items()}
+
+
+def _time(entry: LogEntry) -> Raw:
+    return Raw(msgspec.json.encode(entry.time))
+
+
+def _reported(at: int, usage: Usage) -> Json:
+    return {
+        "i": at,
+        "input": usage.input,
+        "cache_read": usage.cache_read,
+        "cache_write": usage.cache_write,
+        "output": usage.output,
+    }

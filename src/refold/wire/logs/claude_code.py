@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 
 from refold.model.dialect import ANTHROPIC
 from refold.wire.json_codec import NULL, kind_of, read, read_content, write
-from refold.wire.logs.log import AgentLog, LogEntry, read_records
+from refold.wire.logs import AgentLog, LogEntry, read_records
 from refold.wire.reply import decode_usage
 
 AGENT = "claude-code"

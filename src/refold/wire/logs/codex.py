@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from refold.model.dialect import RESPONSES
 from refold.model.tokens import Usage
 from refold.wire.json_codec import FIELDS, NULL, read
-from refold.wire.logs.log import AgentLog, LogEntry, read_records
+from refold.wire.logs import AgentLog, LogEntry, read_records
 
 AGENT = "codex"
 _KINDS = frozenset({b'"session_meta"', b'"response_item"', b'"event_msg"', b'"turn_context"', b'"compacted"'})

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
 from refold.wire.json_codec import NULL, Fields, Json, is_null, read, read_list, text_of, word
-from refold.wire.logs.log import AgentLog, LogEntry
+from refold.wire.logs import AgentLog, LogEntry
 
 AGENT = "opencode"
 _BROKEN_OFF = "MessageAbortedError"

@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from refold.model.dialect import CHAT
 from refold.model.tokens import Usage
 from refold.wire.json_codec import NULL, Fields, Json, is_null, read, read_content, text_of
-from refold.wire.logs.log import AgentLog, LogEntry, read_records
+from refold.wire.logs import AgentLog, LogEntry, read_records
 
 AGENT = "pi"
 _UNSENT = ("aborted", "error")

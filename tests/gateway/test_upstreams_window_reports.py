@@ -11,7 +11,7 @@ import pytest
 
 import refold
 from refold.engine.conversation import warn_once
-from refold.gateway import window_reports
+from refold.gateway import upstreams
 from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served, target_for
@@ -211,7 +211,7 @@ async def test_the_first_request_waits_half_a_second_at_most(upstream):
 
 
 async def test_a_server_that_breaks_off_is_no_reason_to_fail(upstream, monkeypatch):
-    monkeypatch.setattr(window_reports, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(upstreams, "PATIENCE_S", 0.1)
     upstream.report_delay_s = 30.0
     async with served(upstream, summariser_enabled=False) as gate:
         assert (await ask(gate, "one"))[0] == 200

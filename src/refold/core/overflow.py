@@ -1,5 +1,8 @@
 """Classify a provider's error: whether a smaller window is the remedy, and how much smaller.
 
+`classify` reads an answer, `classify_finish` a finish reason with its usage. The known sentences of providers
+are in `overflow_sentences`.
+
 Only the fields that errors are written in are read, up to a fixed number of steps. Gateways wrap errors in
 errors, as JSON in strings in JSON; the content of a reply must not be mistaken for an error, so no other
 field is read.
@@ -16,7 +19,7 @@ from typing import TypeAlias
 
 from msgspec import MsgspecError, Struct, json
 
-from refold.core.overflow.sentences import (
+from refold.core.overflow_sentences import (
     BYTES,
     CODES,
     FLOOR,

@@ -5,19 +5,20 @@ from typing import Annotated
 import pytest
 from msgspec import Meta, defstruct
 
-from refold.config.keys import (
+from refold.config.parse import expected
+from refold.config.tree import (
     KEYS,
     SECTIONS,
     TUNABLE,
     UPSTREAM_KEYS,
+    SettingMask,
     _keys,
     all_keys,
     find_key,
     nearest,
     parts_of,
+    takes_text,
 )
-from refold.config.parse import expected
-from refold.config.tree import SettingMask, takes_text
 from tests.config.samples import ALL, SAMPLES
 
 
