@@ -150,8 +150,16 @@ ACTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("place", ["library", "memory", "sqlite"])
-@pytest.mark.parametrize("preset", list(PRESETS))
+PLACES = ("library", "memory", "sqlite")
+PAIRS = [
+    pytest.param(preset, place, marks=() if (at + number) % 3 == 0 else pytest.mark.slow)
+    for at, preset in enumerate(PRESETS)
+    for number, place in enumerate(PLACES)
+]
+"""Each preset in one place, each place with two presets; the other pairs are slow."""
+
+
+@pytest.mark.parametrize(("preset", "place"), PAIRS)
 def test_every_window_holds_the_task_the_rules_and_the_code_word(preset, place):
     @settings(max_examples=max(5, settings.default.max_examples // 20), deadline=None)
     @given(acts=ACTS)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from hypothesis import settings
 
 from refold.core.presets import PRESETS
 from refold.testing import Body, LateSummaries, Refuse, Say, ScriptedUpstream, say, sign
@@ -17,7 +18,10 @@ from tests.e2e.test_gateway_sdks import prose
 from tests.formats import CALLS, KEYS, RESULTS, Plain, answer, question
 from tests.gateway.conftest import served, target_for
 
-WINDOW, OUTPUT, TURNS = 6_000, 400, 60
+WINDOW, OUTPUT = 6_000, 400
+is_thorough = settings.default.max_examples > 100
+TURNS, FEWER = (60, 40) if is_thorough else (40, 30)
+"""Enough for two summaries and for one. A client sends all of its history each time, so twice the turns cost four times as much."""
 FACTORS = (0.6, 1.0, 1.4, 1.9)
 ALL = tuple(PRESETS)
 ALLOWED = {"compaction_allow_system_summary": True}
@@ -92,12 +96,12 @@ class Client:
 
 
 @asynccontextmanager
-async def before(name: str, preset: str, *, turns: int = 2, fields: Plain | None = None, **settings: object):
+async def before(name: str, preset: str, *, turns: int = 2, fields: Plain | None = None, **more: object):
     """A client, a gateway and a provider; another model writes summaries in so many requests."""
     script = LateSummaries(turns, writer="small", summary=SUMMARY, otherwise="Fine.", patience_s=0.02)
     async with (
         ScriptedUpstream(otherwise=script) as writer,
-        ScriptedUpstream(otherwise=script, window=WINDOW, **settings) as provider,
+        ScriptedUpstream(otherwise=script, window=WINDOW, **more) as provider,
         served(
             provider,
             window=WINDOW,
@@ -117,7 +121,7 @@ async def test_a_provider_that_counts_otherwise_refuses_nothing_and_its_summarie
 ):
     name = format_for(preset, factor)
     async with before(name, preset, count_factor=factor) as (client, provider, writer):
-        await client.talk(range(TURNS))
+        await client.talk(range(TURNS if factor >= 1 else 60))  # it takes longer to fill what counts little
 
     assert all(isinstance(one, Say) for one in provider.answered)
     if preset in ("refold", "opal", "lis"):  # a count that is too high would fold too early
@@ -141,7 +145,7 @@ async def test_a_first_request_that_is_too_long_for_the_provider_is_made_smaller
         await client.ask()
         refused = [at for at, one in enumerate(provider.answered) if isinstance(one, Body)]
         client.history.append(answer("Fine."))
-        await client.talk(range(20, 40))
+        await client.talk(range(20, FEWER))
 
     assert 1 <= len(refused) <= 2
     assert client.actions["recovered"] == 1
@@ -154,7 +158,7 @@ async def test_a_first_request_that_is_too_long_for_the_provider_is_made_smaller
 async def test_thinking_stays_whole_in_every_tool_loop(preset, factor):
     thinking = {"thinking": {"type": "enabled", "budget_tokens": 200}}
     async with before("anthropic", preset, count_factor=factor, fields=thinking) as (client, provider, _):
-        await client.talk(range(40), thinks=True)
+        await client.talk(range(FEWER), thinks=True)
 
     assert all(isinstance(one, Say) for one in provider.answered)
     assert client.actions["summarised"] >= 1

@@ -8,12 +8,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from refold.cli.main import run
 from refold.engine.engine import Engine
 from tests.damage import damage
 
@@ -93,6 +94,20 @@ async def connected(path: Path, *args: str) -> AsyncIterator[Asking]:
             yield Asking(client)
 
 
+@asynccontextmanager
+async def in_process(path: Path) -> AsyncIterator[Asking]:
+    """The same server and client in this process: a start of the program takes longer than all questions of a test."""
+    from refold.integrations.mcp import ConversationTools, server_for
+
+    async with Engine(f"sqlite:///{path}") as engine:
+
+        async def opened() -> Engine:
+            return engine
+
+        async with mcp.Client(server_for(ConversationTools(opened))) as client:
+            yield Asking(client)
+
+
 @pytest.mark.feature("N2")
 async def test_an_original_that_was_compacted_away_comes_back_word_for_word(store):
     pages, start = [], 0
@@ -114,7 +129,7 @@ async def test_an_original_that_was_compacted_away_comes_back_word_for_word(stor
 
 @pytest.mark.feature("N2")
 async def test_a_search_names_the_conversation_and_the_handle_that_open_what_it_found(store):
-    async with connected(store) as ask:
+    async with in_process(store) as ask:
         everywhere = await ask("search", words="rhubarb pie")
         within = await ask("search", words="gauge Vik 0873", conversation="tides", limit=1)
         nothing = await ask("search", words="rhubarb", conversation="tides")
@@ -126,7 +141,7 @@ async def test_a_search_names_the_conversation_and_the_handle_that_open_what_it_
 
 
 async def test_the_tools_say_that_they_only_read_and_what_a_handle_is(store):
-    async with connected(store) as ask:
+    async with in_process(store) as ask:
         tools = {tool.name: tool for tool in (await ask.client.list_tools()).tools}
         info, instructions = ask.client.server_info, ask.client.instructions
         listed = await ask("list_conversations")
@@ -160,35 +175,12 @@ async def test_the_tools_say_that_they_only_read_and_what_a_handle_is(store):
         ("search", {"words": "pie", "conversation": "tidse"}, "no conversation of this name"),
     ],
 )
-async def test_what_cannot_be_answered_is_an_error_with_a_hint(store, tools, tool, arguments, words):
-    with pytest.raises(Refused, match=words) as refused:
-        await tools(tool, **arguments)
+async def test_what_cannot_be_answered_is_an_error_with_a_hint(store, tool, arguments, words):
+    async with in_process(store) as ask:
+        with pytest.raises(Refused, match=words) as refused:
+            await ask(tool, **arguments)
 
     assert "\nhint: " in str(refused.value)
-
-
-@pytest.fixture
-async def tools(store) -> AsyncIterator[Callable[..., Awaitable[str]]]:
-    async with in_process(store) as ask:
-        yield ask
-
-
-@asynccontextmanager
-async def in_process(store: Path) -> AsyncIterator[Callable[..., Awaitable[str]]]:
-    """The server in this process: without a start of the program for every wrong question."""
-    from refold.integrations.mcp import ConversationTools, server_for
-
-    async with Engine(f"sqlite:///{store}") as engine:
-
-        async def opened() -> Engine:
-            return engine
-
-        async def ask(tool: str, **arguments: object) -> str:
-            async with mcp.Client(server_for(ConversationTools(opened))) as client:
-                result = await client.call_tool(tool, arguments)
-            return spoken(result)
-
-        yield ask
 
 
 async def test_errors_reach_the_client_of_the_real_server_and_it_goes_on(store):
@@ -206,7 +198,7 @@ async def test_errors_reach_the_client_of_the_real_server_and_it_goes_on(store):
 
 @pytest.mark.feature("N2")
 async def test_what_another_owner_said_is_out_of_reach(store):
-    async with connected(store) as ask:
+    async with in_process(store) as ask:
         assert "heist" not in await ask("list_conversations")
         assert "vault" not in await ask("search", words="vault Vik")
         for tool, arguments in (
@@ -247,7 +239,7 @@ async def test_a_message_of_another_branch_is_opened_there(tmp_path):
         fork = await engine.fork("plans", 1)
         newer = await engine.conversation("plans", branch=fork)
         await newer.add({"role": "assistant", "content": "South, through the orchard."})
-    async with connected(path) as ask:
+    async with in_process(path) as ask:
         for words, place in (("lighthouse", "North, by the old"), ("orchard", "South, through the")):
             head, _, text = (await ask("search", words=words)).partition("\n")
             found = re.fullmatch(r"plans(?: \(branch (\w+)\))?", head)
@@ -267,7 +259,7 @@ async def test_a_store_that_is_not_there_is_not_made_and_found_when_it_is(store,
 
 
 async def test_reading_changes_nothing(store):
-    async with connected(store) as ask:
+    async with in_process(store) as ask:
         await ask("search", words="gauge")
         before = await everything(store)
         await ask("recall", conversation="tides", handle="#m2")
@@ -284,13 +276,13 @@ async def everything(path: Path) -> object:
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:chats.db", "sqlite:///usr/chats.db"])
-def test_a_store_that_cannot_work_ends_the_command(url):
-    argv = [sys.executable, "-m", "refold", "mcp", "--store", url]
-    ended = subprocess.run(argv, cwd=ROOT, input="", capture_output=True, text=True, timeout=60, check=False)
+def test_a_store_that_cannot_work_ends_the_command(url, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    code, (out, err) = run(["mcp", "--store", url]), capsys.readouterr()
 
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("error: ")
-    assert "\nhint: " in ended.stderr
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert "\nhint: " in err
 
 
 def test_the_end_of_stdin_ends_the_server(store):

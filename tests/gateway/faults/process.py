@@ -24,7 +24,7 @@ class Program:
     ) -> None:
         self._words = ("serve", "--port", "0", "--store", store, "--upstream", f"stub={upstream}",
                        "--upstreams-formats", "stub=chat,responses,anthropic", *flags)  # fmt: skip
-        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
         self._environ = {
             **kept,
             "HOME": str(home),
