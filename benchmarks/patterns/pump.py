@@ -23,11 +23,7 @@ from benchmarks.patterns.texts import TEXTS
 from refold.core.regex_safety import Automaton
 
 SIZE = 200_000
-FEW_SIZE = 50_000
-"""Characters of a text, and those of one in a short run."""
 GUARD_S = 10.0
-FEW_GUARDS_S = {"patterns": 0.5, "scanners": 5.0}
-"""In a short run: three times what the slowest case takes there. A quadratic pattern takes a second or more."""
 FEW = 2
 """Worst cases of each pattern in a short run: enough to find every ambiguous pattern of
 `tests/test_patterns.py` that hangs.
@@ -59,8 +55,8 @@ Case = tuple[str, Callable[[], object]]
 def pattern_cases(*, is_few: bool = False) -> Iterator[Case]:
     for found in patterns():
         for use in found.uses:
-            texts = pumped(Automaton(found.pattern, use), FEW_SIZE if is_few else SIZE)
-            for number, text in enumerate(islice(texts, FEW if is_few else None)):
+            automaton = Automaton(found.pattern, use)
+            for number, text in enumerate(islice(pumped(automaton, SIZE), FEW if is_few else None)):
                 yield f"{found.place} {use} {number}", partial(tried, found.pattern, use, text)
 
 
@@ -76,11 +72,10 @@ def scanner_cases(names: Iterable[str], *, is_few: bool = False) -> Iterator[Cas
     """Every scanner with every text; with `is_few`, each text with one or both of the scanners that read it
     on its way.
     """
-    size = FEW_SIZE if is_few else SIZE
     for name in names:
         for number, (kind, text) in enumerate(TEXTS.items()):
             if not is_few or _is_in_few(name, number, kind):
-                yield f"{name}, {kind}", partial(_scan, SCANNERS[name], text, size)
+                yield f"{name}, {kind}", partial(_scan, SCANNERS[name], text)
 
 
 def _is_in_few(name: str, number: int, kind: str) -> bool:
@@ -90,18 +85,18 @@ def _is_in_few(name: str, number: int, kind: str) -> bool:
     return name in SHAPES and not number
 
 
-def _scan(scanner: Scanner, text: Callable[[int], str], size: int) -> object:
-    return scanner(text(size))
+def _scan(scanner: Scanner, text: Callable[[int], str]) -> object:
+    return scanner(text(SIZE))
 
 
-def run(cases: Iterator[Case], guard_s: float = GUARD_S) -> int:
+def run(cases: Iterator[Case]) -> int:
     """Run each case under a guard of its own; returns the number of cases."""
     count = 0
     # The traceback is written by the handler, and the signal then ends the process.
     faulthandler.register(signal.SIGPROF, chain=True)
     for name, act in cases:
         print(name, flush=True)
-        signal.setitimer(signal.ITIMER_PROF, guard_s)
+        signal.setitimer(signal.ITIMER_PROF, GUARD_S)
         act()
         count += 1
     signal.setitimer(signal.ITIMER_PROF, 0)
@@ -120,8 +115,7 @@ def main() -> None:
         if chosen.what == "patterns"
         else scanner_cases(chosen.only or SCANNERS, is_few=is_few)
     )
-    guard_s = FEW_GUARDS_S[chosen.what] if is_few else GUARD_S
-    print(f"{run(cases, guard_s)} cases", file=sys.stderr)
+    print(f"{run(cases)} cases", file=sys.stderr)
 
 
 if __name__ == "__main__":
