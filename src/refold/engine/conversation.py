@@ -30,6 +30,7 @@ from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
 from refold.engine.arguments import (
     check_count,
+    check_focus,
     check_kind,
     check_members,
     check_summariser,
@@ -775,16 +776,17 @@ class Conversation:
 
         Args:
             keep: tokens of recent messages to keep; by default the policy's figure.
-            focus: the subject that the summary should give most room to.
+            focus: the subject that the summary should give most room to, in at most 4,000 characters.
 
         Raises:
+            ConfigError: the focus is too long.
             InvalidWindow: the conversation was compacted, but no call can follow yet, such as after a message
                 of the assistant.
             DoesNotFit: the request is still too large.
         """
         if keep is not None:
             check_count(keep, "keep")
-        check_unicode(focus, "focus")
+        check_focus(focus)
         async with self._locked():
             await self._current()
             asked_at = self._jobs.place
