@@ -24,6 +24,7 @@ from msgspec import Struct, structs
 from refold.core.fold import Folded
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
+from refold.core.search_terms import limit_query
 from refold.core.shown import handle_of
 from refold.core.triggers import ASKED_FOR
 from refold.engine import actions, recall, sessions
@@ -1098,7 +1099,8 @@ class Conversation:
             await chat.recall("staging database")  # passages, each with its handle
 
         Args:
-            what: a handle such as `#m12`, or words.
+            what: a handle such as `#m12`, or words. Of a longer text, the first 1,000 characters are words to
+                look for.
             max_tokens: the size of the passages.
 
         Raises:
@@ -1113,15 +1115,19 @@ class Conversation:
             except NotFound:
                 if is_handle(what):
                     raise
-                return await recall.search(self._journal, state, what, max_tokens=max_tokens)
+                words = limit_query(what)
+                return await recall.search(self._journal, state, words, max_tokens=max_tokens)
         if isinstance(found, Summary):
             return found.text
         return await run_text_work(found.characters, plain_message, found, state.frame.fixed.dialect)
 
     async def search(self, words: str, *, max_tokens: int = 1_000) -> str:
-        """Return passages of the whole conversation that match the words, each with its handle."""
+        """Return passages of the whole conversation that match the words, each with its handle. Of a longer
+        text, the first 1,000 characters are words to look for.
+        """
         check_text(words, "words")
         check_count(max_tokens, "max_tokens")
+        words = limit_query(words)
         async with self._locked():
             return await recall.search(self._journal, await self._readable(), words, max_tokens=max_tokens)
 
