@@ -165,7 +165,8 @@ def test_words_give_passages_with_handles_that_open_the_original():
         ({"handle": "#m12"}, "no arguments for recall"),
         ({"what": "#m2", "start": "later"}, "no arguments for recall"),
         ({"what": "  "}, "takes one handle"),
-        ({"what": "x" * 5_000}, "takes one handle"),
+        ({"what": "x" * 5_000}, "nothing that was said in this conversation fits"),
+        ({"what": "zyzzogeton " * 100 + "gauge"}, "nothing that was said in this conversation fits"),
         ({"what": "#m2", "start": -5}, "takes one handle"),
         ({"what": "#m9999"}, "there is no message 9999"),
         ({"what": "#m0.7"}, "message 0 has no part 7"),
@@ -182,6 +183,14 @@ def test_a_wrong_question_is_answered_with_what_to_ask_instead(arguments, words)
     assert words in said
     assert "\nhint: " in said
     assert len(said) < 400
+
+
+def test_of_a_query_of_megabytes_the_beginning_is_looked_for():
+    talk = filled()
+    found = talk.recall("gauge " * 165)
+    assert "#m2" in found
+    assert talk.recall("gauge " * 165 + "zyzzogeton " * 200_000) == found
+    assert talk.search("gauge " * 165 + "zyzzogeton " * 200_000) == found
 
 
 @pytest.mark.parametrize("what", ["[#m0]", " `#m0` ", '"#m0".', "m0"])

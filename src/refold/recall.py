@@ -25,6 +25,7 @@ from refold.core.assemble import RECALL
 from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.plan_inputs import Now, effective_for
+from refold.core.search_terms import limit_query
 from refold.core.shown import handle_of
 from refold.core.stages.media import describe
 from refold.core.unread_cut import largest_result
@@ -54,8 +55,6 @@ ROOM_SHARE = 0.125
 """Share of the room for messages that one answer may take: it stays in the window with all later answers."""
 LEAST_TOKENS = 150
 """With fewer tokens, an answer would be little more than the lines around it."""
-MAX_WORDS = 1_000
-"""Characters of a question: more is a text, not a search."""
 _FRAME_TOKENS = 80
 """For the lines that state the source of a text and the part that was left out."""
 _MESSAGE_TOKENS = 20
@@ -179,9 +178,9 @@ def read_arguments(arguments: str | Mapping[str, object]) -> RecallQuery:
     # Stubs are in brackets, and names in prose in quotes: models copy these together with the handle.
     bare = asked.what.strip(" \t\r\n[]()`'\".,:;")
     what = bare if is_handle(bare) else asked.what.encode("utf-8", "replace").decode().strip()
-    if not what or len(what) > MAX_WORDS or asked.start < 0:
-        raise ConfigError(f"{NAME} takes one handle, or up to {MAX_WORDS:,} characters of words", hint=_HINT)
-    return RecallQuery(what, asked.start)
+    if not what or asked.start < 0:
+        raise ConfigError(f"{NAME} takes one handle, or some words", hint=_HINT)
+    return RecallQuery(limit_query(what), asked.start)
 
 
 def most_tokens(state: State, max_tokens: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.search_terms import fragments, phrases, spaced, words
+from refold.core.search_terms import fragments, limit_query, phrases, spaced, words
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,14 @@ def test_what_is_written_together_is_asked_for_together():
 
 def test_a_whole_page_as_a_query_is_cut_short():
     assert len(phrases(" ".join(f"w{number}" for number in range(1_000)))) <= 32
+
+
+def test_a_long_query_ends_with_a_whole_word():
+    assert limit_query("a" * 2_000) == "a" * 1_000
+    assert limit_query("abc " * 500).split() == ["abc"] * 250
+    assert limit_query("abc " * 249 + "abcd efg").split()[-1] == "abcd"
+    assert limit_query("abc " * 249 + "abcdefg").split()[-1] == "abc"
+    assert limit_query(" " * 5_000 + "storm") == "storm"
 
 
 def test_parts_of_a_query_are_words_and_pairs_of_characters():

@@ -37,6 +37,13 @@ async def test_a_handle_or_words_of_another_type(engine, wrong):
     assert talk.size == 2
 
 
+async def test_a_focus_that_is_a_text_and_no_sentence(engine):
+    talk = await engine.conversation("tides")
+    error = await refused(talk.compact, focus="password is 'x' " * 300)
+    assert error.message == "focus is longer than 4,000 characters"
+    await talk.compact(focus="x" * 4_000)
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_a_name_of_another_type(engine, wrong):
     for call in (engine.conversation, engine.delete, engine.examine, engine.sessions):

@@ -71,6 +71,19 @@ async def test_a_compaction_that_is_asked_for_really_compacts_and_can_be_taken_b
     assert "shown" not in changes[0]
 
 
+@pytest.mark.parametrize("path", ["compact", "conversations/ships/1/compact"])
+async def test_a_focus_of_the_length_of_a_page_is_refused(gate, path):
+    await talk(gate)
+    posted = {"model": "gpt-4o", "messages": LONG} if path == "compact" else {}
+    status, told = await asked(gate, "POST", path, {**posted, "focus": "password is 'x' " * 300})
+
+    assert (status, told["error"]["message"].splitlines()[0]) == (
+        400,
+        "focus is longer than 4,000 characters",
+    )
+    assert (await asked(gate, "POST", path, {**posted, "focus": "x" * 4_000}))[0] == 200
+
+
 @pytest.mark.feature("X9")
 async def test_receipts_tell_what_each_call_cost(gate):
     told = await talk(gate)

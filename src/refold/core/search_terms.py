@@ -31,8 +31,23 @@ _LONGEST = 100
 """Characters. A longer word is encoded data: it would fill the index, and people do not type it."""
 _STEP = 64 * 1024
 """Characters that are split at a time."""
-_MOST_PHRASES = 32
+MAX_QUERY = 1_000
+"""Characters of a query that are read: a longer one is a text, and its beginning says what it is about. Every
+message that matches is compared with all words of the query."""
+MOST_PHRASES = 32
 """Limit of phrases of a query: a whole page as a query says no more than its beginning."""
+
+
+def limit_query(query: str) -> str:
+    """Return the part of a query that is searched for: its first `MAX_QUERY` characters, up to the end of a
+    word if there is one.
+    """
+    if len(query) <= MAX_QUERY:
+        return query
+    kept = query.lstrip()[: MAX_QUERY + 1]
+    if len(kept) <= MAX_QUERY or kept[-1].isspace() or len(kept.split(maxsplit=1)) == 1:
+        return kept[:MAX_QUERY]
+    return kept.rsplit(maxsplit=1)[0]
 
 
 def words(text: str) -> list[str]:
@@ -71,8 +86,8 @@ def spaced(text: str) -> str:
 
 def phrases(query: str) -> list[Phrase]:
     """Return the phrases of a query, each once: words that were written without a space form one phrase."""
-    found = (tuple(words(chunk)) for chunk in query.split())
-    return list(dict.fromkeys(phrase for phrase in found if phrase))[:_MOST_PHRASES]
+    found = (tuple(words(chunk)) for chunk in limit_query(query).split())
+    return list(dict.fromkeys(phrase for phrase in found if phrase))[:MOST_PHRASES]
 
 
 def fragments(wanted: Sequence[Phrase]) -> list[Phrase]:
@@ -80,7 +95,7 @@ def fragments(wanted: Sequence[Phrase]) -> list[Phrase]:
     characters.
     """
     parts = (part for phrase in wanted for part in _parts(phrase))
-    return list(dict.fromkeys(parts))[:_MOST_PHRASES]
+    return list(dict.fromkeys(parts))[:MOST_PHRASES]
 
 
 def _fold(text: str) -> str:

@@ -14,6 +14,8 @@ from refold.model.message import replace_lone_surrogates
 
 MAX_TIMEOUT_S = 3_600
 """An hour: no client waits longer for its first byte."""
+MAX_FOCUS = 4_000
+"""Characters of a focus: it is a sentence of the instruction, and the model that gets it has to read it as one."""
 
 
 def check_text(value: object, name: str, *, hint: str = "give it as a string") -> None:
@@ -33,6 +35,18 @@ def check_unicode(value: object, name: str, *, hint: str = "give it as a string"
     check_text(value, name, hint=hint)
     if isinstance(value, str) and replace_lone_surrogates(value) != value:
         raise ConfigError(f"{name} holds half of a surrogate pair", hint="give valid Unicode")
+
+
+def check_focus(value: object) -> None:
+    """
+    Raises:
+        ConfigError: the value is not a string, no request could carry it, or it is too long.
+    """
+    if isinstance(value, str) and len(value) > MAX_FOCUS:
+        raise ConfigError(
+            f"focus is longer than {MAX_FOCUS:,} characters", hint="name the subject in a sentence or two"
+        )
+    check_unicode(value, "focus")
 
 
 def check_texts(value: object, name: str, *, hint: str) -> None:

@@ -24,12 +24,14 @@ from msgspec import Struct, structs
 from refold.core.fold import Folded
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
+from refold.core.search_terms import limit_query
 from refold.core.shown import handle_of
 from refold.core.triggers import ASKED_FOR
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
 from refold.engine.arguments import (
     check_count,
+    check_focus,
     check_kind,
     check_members,
     check_summariser,
@@ -775,16 +777,17 @@ class Conversation:
 
         Args:
             keep: tokens of recent messages to keep; by default the policy's figure.
-            focus: the subject that the summary should give most room to.
+            focus: the subject that the summary should give most room to, in at most 4,000 characters.
 
         Raises:
+            ConfigError: the focus is too long.
             InvalidWindow: the conversation was compacted, but no call can follow yet, such as after a message
                 of the assistant.
             DoesNotFit: the request is still too large.
         """
         if keep is not None:
             check_count(keep, "keep")
-        check_unicode(focus, "focus")
+        check_focus(focus)
         async with self._locked():
             await self._current()
             asked_at = self._jobs.place
@@ -1096,7 +1099,8 @@ class Conversation:
             await chat.recall("staging database")  # passages, each with its handle
 
         Args:
-            what: a handle such as `#m12`, or words.
+            what: a handle such as `#m12`, or words. Of a longer text, the first 1,000 characters are words to
+                look for.
             max_tokens: the size of the passages.
 
         Raises:
@@ -1111,15 +1115,19 @@ class Conversation:
             except NotFound:
                 if is_handle(what):
                     raise
-                return await recall.search(self._journal, state, what, max_tokens=max_tokens)
+                words = limit_query(what)
+                return await recall.search(self._journal, state, words, max_tokens=max_tokens)
         if isinstance(found, Summary):
             return found.text
         return await run_text_work(found.characters, plain_message, found, state.frame.fixed.dialect)
 
     async def search(self, words: str, *, max_tokens: int = 1_000) -> str:
-        """Return passages of the whole conversation that match the words, each with its handle."""
+        """Return passages of the whole conversation that match the words, each with its handle. Of a longer
+        text, the first 1,000 characters are words to look for.
+        """
         check_text(words, "words")
         check_count(max_tokens, "max_tokens")
+        words = limit_query(words)
         async with self._locked():
             return await recall.search(self._journal, await self._readable(), words, max_tokens=max_tokens)
 

@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.policy import Policy
+from refold.core.search_terms import limit_query
 from refold.core.shown import handle_of
 from refold.engine.arguments import (
     check_days,
@@ -49,7 +50,7 @@ from refold.engine.journal import (
     read_fill_level,
     read_learned,
 )
-from refold.engine.recall import newest_reply, passage
+from refold.engine.recall import holds_all, newest_reply, passage
 from refold.engine.retention import (
     DAY_S,
     MAX_SHARE,
@@ -76,7 +77,7 @@ from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.ports.models import Embedder, Summariser, SummaryCache
-from refold.ports.records import Head, Listed, SearchHit, Session, StoredMessage, StoredSummary, read_stored
+from refold.ports.records import Head, Listed, SearchHit, Session, StoredMessage, StoredSummary
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 
@@ -466,9 +467,11 @@ class Engine:
 
     async def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
         """Return the latest conversations, newest first, each with its fill level at the last write. With
-        `words`, only those that have all of them in their name or title.
+        `words`, only those that have all of them in their name or title. Of a longer text, the first 1,000
+        characters are words to look for.
         """
         check_text(words, "words")
+        words = limit_query(words)
         found = await self.store.conversations(self.owner, limit=checked(limit), words=words)
         off = await self.switched_off() if found else frozenset()
         return [await self._with_fill_level(one, is_off=one.id in off) for one in found]
@@ -538,10 +541,11 @@ class Engine:
     ) -> list[tuple[str, Session]]:
         """Find sessions to resume, each with the name of its conversation: by id, by words in their messages,
         and, if they are closed and there is an embedder, by meaning. `name` restricts them to one
-        conversation.
+        conversation. Of a longer text, the first 1,000 characters are words to look for.
         """
         check_text(words, "words")
         check_text(name, "name")
+        words = limit_query(words)
         meaning = self._meaning if by_meaning else Meaning()
         return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
 
@@ -554,10 +558,12 @@ class Engine:
         """Find messages of every conversation that contain the words, best first; last, of the conversations
         used last, replies that no request has sent back yet. `name` restricts them to one conversation. A
         message that several branches of a conversation hold is found once, in the branch used last if it is
-        there. A damaged message has no text; its `damage` says why.
+        there. A damaged message has no text; its `damage` says why. Of a longer text, the first 1,000
+        characters are words to look for.
         """
         check_text(words, "words")
         check_text(name, "name")
+        words = limit_query(words)
         most, branches = checked(limit), dict[str, str]()
         hits = await self.store.search(self.owner, words, conversation=name, limit=COPIES * most)
         found = dict[tuple[str, bytes], tuple[SearchHit, Head | None, StoredMessage | None]]()
@@ -587,9 +593,7 @@ class Engine:
             head = await self.store.head(self.owner, one)
             for reply in await newest_reply(self.store, head) if head else ():
                 assert head is not None
-                message = read_stored(reply, head)
-                text = message.text.casefold() if message else ""
-                if words.split() and all(word in text for word in words.casefold().split()):
+                if await run_text_work(len(reply.body), holds_all, reply, head, words):
                     found.append(
                         (
                             SearchHit(conversation=one, branch=head.branch, seq=reply.seq, score=0.0),

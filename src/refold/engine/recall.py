@@ -183,23 +183,40 @@ async def newest_reply(store: Store, head: Head) -> list[StoredMessage]:
     own = [
         call for call in calls if (call.branch, call.kind, call.size) == (head.branch, "reply", head.next_seq)
     ]
-    items = read_reply(await store.reply_to(head.owner, own[-1].id)) if own else None
-    found = list[StoredMessage]()
-    for seq, item in enumerate(items or (), head.next_seq):
-        message = StoredMessage(
-            seq=seq,
-            role="assistant",
-            format=head.format,
-            body=bytes(item),
-            tokens=own[-1].usage.output,
-            at=own[-1].at,
-        )
-        try:
-            read_stored(message, head)
-        except Damaged:
-            return []  # it was answered in another format
-        found.append(message)
-    return found
+    if not own:
+        return []
+    stored = await store.reply_to(head.owner, own[-1].id)
+
+    def read() -> list[StoredMessage]:
+        found = list[StoredMessage]()
+        for seq, item in enumerate(read_reply(stored) or (), head.next_seq):
+            message = StoredMessage(
+                seq=seq,
+                role="assistant",
+                format=head.format,
+                body=bytes(item),
+                tokens=own[-1].usage.output,
+                at=own[-1].at,
+            )
+            try:
+                read_stored(message, head)
+            except Damaged:
+                return []  # it was answered in another format
+            found.append(message)
+        return found
+
+    return await run_text_work(len(stored), read)
+
+
+def holds_all(stored: StoredMessage, head: Head, words: str) -> bool:
+    """Return True if a stored message contains every word, in lower or upper case.
+
+    Raises:
+        Damaged: the message cannot be read.
+    """
+    message, wanted = read_stored(stored, head), words.casefold().split()
+    text = message.text.casefold() if message else ""
+    return bool(wanted) and all(word in text for word in wanted)
 
 
 def passage(stored: StoredMessage, head: Head, query: str, *, max_tokens: int) -> str:

@@ -32,6 +32,7 @@ from refold.core.fold import REASON as BROKEN
 from refold.core.fold import violations_to_mend
 from refold.engine import actions
 from refold.engine.actions import Outcome
+from refold.engine.arguments import check_focus
 from refold.engine.conversation import Conversation, take_prompt
 from refold.engine.settings import ConversationSettings, policy_for
 from refold.engine.state import State, SummaryAuthor
@@ -488,8 +489,7 @@ async def compact(admin: Admin, request: Request) -> object:
     """
     asked = _only(await _body(request), "focus", "keep")
     focus, keep = asked.get("focus", ""), asked.get("keep")
-    if not isinstance(focus, str):
-        raise ConfigError("focus must be a text", hint='such as {"focus": "the refund"}')
+    check_focus(focus)
     talk, (summariser, note) = await admin.opened(request), await admin.author(request)
     talk.summariser = summariser
     before = (await talk.status()).tokens
@@ -504,6 +504,7 @@ async def compact(admin: Admin, request: Request) -> object:
 async def compact_messages(admin: Admin, request: Request) -> object:
     """Compact the messages of the body, and return them. No conversation is stored."""
     asked = await _posted(admin, request)
+    check_focus(asked.focus)
     host, target = await admin.host(request), admin.gateway.targets.choose(asked.model, asked.format)[0]
     wishes = Wishes(preset=asked.preset, window=asked.window)
     terms = host.terms(

@@ -19,7 +19,7 @@ from refold.engine.engine import Engine, FoundMessage
 from refold.engine.recall import read_handle
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
 from refold.ports.records import Head, Listed
-from refold.recall import HANDLES, MAX_WORDS, START, read_arguments, room, tell
+from refold.recall import HANDLES, START, read_arguments, room, tell
 
 try:
     from mcp.server import MCPServer
@@ -112,10 +112,8 @@ class ConversationTools:
         return "\n".join([*map(_listed, found), *more])
 
     async def search(self, words: Words, conversation: Anywhere = "", limit: Limit = 10) -> str:
-        if not words.strip() or len(words) > MAX_WORDS:
-            raise ConfigError(
-                "there is nothing to search for", hint=f"give 1 to {MAX_WORDS:,} characters of words"
-            )
+        if not words.strip():
+            raise ConfigError("there is nothing to search for", hint="give some words that were said")
         engine = await self._opened()
         if conversation:
             await _head(engine, conversation)

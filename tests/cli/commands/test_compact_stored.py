@@ -54,6 +54,10 @@ def test_a_conversation_that_ends_with_the_assistant_is_compacted_too(refold, st
     [
         (("shifts", "--focus", "the clock"), "--focus is for a model"),
         (("shifts", "--summariser", "nosuch:model"), "there is no provider 'nosuch'"),
+        (
+            ("shifts", "--dry-run", "--summariser", "openai:gpt-4o-mini", "--focus", "x" * 4_001),
+            "focus is longer than 4,000 characters",
+        ),
         (("shifts", "--preset", "nosuch"), "there is no preset 'nosuch'"),
         (("shifts", "--output", "x"), "--output is for a file"),
         (("shifts", "--now"), "--now is for a file"),

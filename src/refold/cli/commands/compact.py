@@ -185,11 +185,13 @@ def _compact_conversation(
 ) -> int:
     from refold.cli import store_access
     from refold.cli.changes import ChangeReport, show_report
+    from refold.engine.arguments import check_focus
 
     if focus and not summariser.spec:
         raise ConfigError(
             "--focus is for a model", hint="name one with --summariser, such as openai:gpt-4o-mini"
         )
+    check_focus(focus)
     # A rehearsal asks no model.
     writer = SummariserOptions() if options.dry_run else summariser
 
