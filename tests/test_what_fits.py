@@ -22,8 +22,6 @@ MOST_MESSAGES = 20
 """The preset picoclaw folds when there are more, however short they are."""
 every_format = pytest.mark.parametrize("name", FORMATS)
 every_preset = pytest.mark.parametrize("preset", PRESETS)
-without_pressure = pytest.mark.parametrize("preset", [name for name in PRESETS if name != "librechat"])
-"""The other one cuts every result to its share of the room, once the window is 80 % full, as the system it follows does."""
 
 
 def code(tokens: int, seed: int = 0) -> str:
@@ -160,7 +158,7 @@ def test_below_every_threshold_messages_leave_as_they_came(name, preset, turns, 
 
 
 @every_format
-@without_pressure
+@every_preset
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 def test_the_newest_result_is_whole_however_much_was_there_before(name, preset, share):
     talk = talking(name, preset)
@@ -177,7 +175,7 @@ def test_the_newest_result_is_whole_however_much_was_there_before(name, preset, 
     assert talk.receipts
 
 
-@without_pressure
+@every_preset
 def test_in_one_long_turn_every_new_result_is_whole(preset):
     talk, plant = talking(preset=preset), "PLANTED-4711"
     talk.add(question("Read all files, and never change any of them."))
@@ -205,15 +203,11 @@ def test_what_does_not_fit_by_itself_is_cut_to_the_room_there_is(name, preset, h
 
     shown = results(sent(talk, name))[-1]
     assert shown != text
-    if preset != "librechat":
-        assert tokens(talk, shown) > 0.8 * room(talk)
+    assert tokens(talk, shown) > 0.8 * room(talk)
     assert talk.measurement.free >= 0
     edits = [edit for receipt in talk.receipts for edit in receipt.edits if edit.stage == "fit"]
     assert edits
-    if preset != "librechat":
-        assert re.fullmatch(
-            r"[\d,]+ tokens do not fit into the [\d,]+ that are left for them", edits[-1].reason
-        )
+    assert re.fullmatch(r"[\d,]+ tokens do not fit into the [\d,]+ that are left for them", edits[-1].reason)
 
 
 @every_format

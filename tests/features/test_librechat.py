@@ -187,8 +187,9 @@ async def test_the_summariser_reads_the_originals_of_masked_results():
 def test_a_result_larger_than_its_share_is_cut():
     talk = quartered()
     talk.add(question("Read it."), *result_of("read_0", rows(4 * 4_500)))
-    talk.add(question("q" * 4 * 2_600))
-    (cut,) = results_in(talk.context())
+    talk.add(*result_of("read_1", rows(4 * 2_600)))
+    cut, newest = results_in(talk.context())
+    assert newest == rows(4 * 2_600)  # no reply followed it yet, so it is whole
     assert "… [truncated: 18000 chars exceeded 101" in cut
     assert 10_150 < len(cut) <= 10_200  # 30 % of 8,500 tokens
     assert talk.recall("#m2")["content"] == rows(4 * 4_500)
@@ -404,8 +405,12 @@ def test_results_fade_in_four_steps_as_the_window_fills(tokens, factor):
     count = 3
     for number in range(count):
         talk.add(*([question("Read.")] if not number else []), *result_of(f"read_{number}", rows(4 * 2_200)))
-    talk.add(question("q" * 4 * (tokens - talk.measurement.content.tokens)))
-    sent = results_in(talk.context())
+    call, result = result_of("count", "")
+    talk.add(call)
+    unread = "q" * 4 * (tokens - talk.measurement.content.tokens)
+    talk.add({**result, "content": unread})
+    *sent, newest = results_in(talk.context())
+    assert newest == unread
     if factor is None:
         assert sent == [rows(4 * 2_200)] * count
         return
@@ -433,7 +438,9 @@ def test_a_window_too_small_for_anything_is_a_clear_error(preset, window):
 
 @pytest.mark.feature("C15")
 def test_in_an_emergency_the_room_is_divided_over_all_messages():
-    """Nothing of the active turn may be dropped, and without summaries nothing else is left."""
+    """Nothing of the active turn may be dropped, and without summaries nothing else is left. What is older gives
+    way to the newest result, in equal parts.
+    """
     talk = quartered(window=3_000, max_output=100, policy=presets.librechat.WITHOUT_SUMMARIES)
     talk.add(question("Read them all."))
     for number in range(8):
@@ -442,7 +449,8 @@ def test_in_an_emergency_the_room_is_divided_over_all_messages():
     messages = talk.context()["messages"]
     assert len(messages) == 17
     assert talk.measurement.free >= 0
-    share = 4 * (3_000 - 100 - 150) // 17
+    share = 4 * (3_000 - 100 - 150) // 17 * 3 // 4
+    assert messages[-1]["content"] == rows(4 * 600)
     for message in messages:
         if message["role"] == "assistant":
             assert share - 25 < len(message["content"]) <= share

@@ -272,23 +272,63 @@ async def test_a_store_that_does_not_answer_holds_the_end_of_an_answer_for_a_mom
         assert b"Fine." in await store.reply_to(OWNER, told["x-refold-receipt"])
 
 
-async def test_what_waits_is_bounded_and_what_is_given_up_is_counted(monkeypatch):
-    monkeypatch.setattr("refold.gateway.exchange.MAX_WAITING_BYTES", 2_000)
+async def status(gate) -> dict:
+    async with aiohttp.ClientSession() as session, session.get(f"{gate.url}/refold/status") as response:
+        return await response.json()
+
+
+@asynccontextmanager
+async def in_small_memory(monkeypatch):
+    """A gateway with room for few waiting exchanges, and its store, which takes nothing."""
+    monkeypatch.setattr("refold.gateway.exchange.MAX_WAITING_BYTES", 4_000)
     store = Failing()
     async with (
         ScriptedUpstream(otherwise="Fine.") as upstream,
         served(upstream, store=store, summariser_enabled=False) as gate,
     ):
+        yield gate, store
+
+
+async def test_what_waits_is_bounded_and_what_was_dropped_is_counted_until_it_comes_again(
+    monkeypatch, caplog
+):
+    async with in_small_memory(monkeypatch) as (gate, store):
+        said = [[{"role": "user", "content": f"{number} " + "word " * 80}] for number in range(30)]
         store.is_away = True
-        for number in range(30):
-            await ask(gate, [{"role": "user", "content": f"{number} " + "word " * 40}])
-        backlog = gate.gateway.backlog
-        waiting, given_up = len(backlog), backlog.given_up
+        for one in said:
+            await ask(gate, one)
+        code, state = await readiness(gate)
+        assert (code, state["status"]) == (503, "not kept")
+        assert state["waiting"] + state["dropped"] == 30 == (await status(gate))["not_kept"]
+        assert 0 < state["waiting"] < 20
         store.is_away = False
         await everything_is_stored(gate)
 
-        assert waiting + given_up == 30
-        assert 0 < waiting < 10
+        lost = state["dropped"]
+        assert await readiness(gate) == (200, {"status": "not kept", "waiting": 0, "dropped": lost})
+        assert (await status(gate))["not_kept"] == lost
+        assert "dropped, and is stored only if its client sends it again" in caplog.text
+        for left, one in zip(range(lost - 1, -1, -1), said, strict=False):
+            more = [*one, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "On."}]
+            assert "x-refold-not-kept" not in await ask(gate, more)
+            assert (await status(gate))["not_kept"] == left
+        assert await readiness(gate) == (200, {"status": "ready"})
+
+
+async def test_the_header_counts_what_was_dropped_too(monkeypatch):
+    """A client that sends its growing history: each exchange is larger than the one before, and displaces it."""
+    async with in_small_memory(monkeypatch) as (gate, store):
+        await ask(gate, history(0, "word " * 80))
+        store.is_away = True
+        told = [await ask(gate, history(turn, "word " * 80)) for turn in range(1, 9)]
+        assert [one["x-refold-not-kept"] for one in told] == [str(count) for count in range(1, 9)]
+        assert (await readiness(gate))[1]["dropped"] > 4
+        store.is_away = False
+        await everything_is_stored(gate)
+
+        assert await readiness(gate) == (200, {"status": "ready"})
+        assert await stored(gate) == [one["content"] for one in history(8, "word " * 80)]
+        assert "x-refold-not-kept" not in await ask(gate, history(9, "word " * 80))
 
 
 async def test_an_answer_that_is_no_reply_passes_in_pieces_as_it_comes():

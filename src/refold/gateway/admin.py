@@ -409,7 +409,7 @@ def _check_names(scope: Scope) -> None:
 async def status(admin: Admin, request: Request) -> object:
     """The state of the gateway, for the caller."""
     host = await admin.host(request)
-    compaction = host.resolved.settings.compaction
+    compaction, backlog = host.resolved.settings.compaction, admin.gateway.backlog
     return {
         "version": admin.version,
         "preset": compaction.preset,
@@ -418,7 +418,7 @@ async def status(admin: Admin, request: Request) -> object:
         "owner": host.engine.owner,
         "live": len(host.table),
         "held_back": await host.engine.held_back(),
-        "not_kept": len(admin.gateway.backlog),
+        "not_kept": len(backlog) + backlog.dropped,
         "conversations": [structs.asdict(one) for one in await host.engine.conversations(limit=20)],
     }
 

@@ -204,7 +204,9 @@ class Ticket:
         if any(receipt.decision == "summarise" for receipt in made.receipts):
             hosted.live.has_news = True
         self.action = "folded" if made.sent.summaries else "passed" if made.is_plain else "reduced"
-        if not hosted.is_stored:
+        if hosted.is_stored:
+            self._backlog.note_stored(hosted.line.hashes)
+        else:
             self.action = "not-kept"
 
     @property
@@ -299,7 +301,7 @@ class Ticket:
             return
         try:
             if self.hosted is None or self.made is None:
-                await answered.store()
+                self._backlog.note_stored(await answered.store())
                 return
             live, held = self.hosted.live, exchange.incoming.held
             await live.answered(self.made, outcome, self.call_id, held=held)
@@ -358,8 +360,8 @@ class Ticket:
             if summary := talk.author_of(self.made.sent).text:
                 headers["x-refold-summary"] = summary
             headers["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
-            if waiting := self._backlog.waiting_for(self.hosted.line.hashes):
-                headers["x-refold-not-kept"] = str(waiting)
+            if count := self._backlog.not_kept(self.hosted.line.hashes):
+                headers["x-refold-not-kept"] = str(count)
         if self.incoming is not None and self.made is not None and self._lowered:
             headers["x-refold-output"] = output_header(self.incoming, self.made)
         if self.hosted is not None and self.hosted.is_first:
@@ -722,6 +724,8 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 """Memory for waiting requests and replies: the size of the largest request. Above it the oldest are dropped,
 and counted.
 """
+MAX_DROPPED = 100_000
+"""Dropped exchanges that are remembered by a hash. Beyond it they are counted no more."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
 """Pauses between attempts: each is twice as long as the previous one."""
 CLOSING_S = 2.0
@@ -751,8 +755,9 @@ class Exchange(Struct, frozen=True):
     def size(self) -> int:
         return len(self.incoming.body) + (len(self.outcome.reply) if self.outcome else 0)
 
-    async def store(self) -> None:
-        """
+    async def store(self) -> tuple[bytes, ...]:
+        """Store the exchange and return the hashes of its history.
+
         Raises:
             StoreError: the exchange, or part of it, could not be stored.
         """
@@ -760,7 +765,7 @@ class Exchange(Struct, frozen=True):
         if not hosted.is_stored:
             raise StoreError("the store does not accept the exchange yet")
         if self.outcome is None:
-            return
+            return hosted.line.hashes
         live, size = hosted.live, hosted.made.sent.size
         # The client's own request was sent in full, and not the window that was made just now.
         made = structs.replace(hosted.made, note=Sent(size))
@@ -774,6 +779,7 @@ class Exchange(Struct, frozen=True):
                 "", live.conversation.id, live.conversation.branch, self.call_id, size, root=root, held=held
             )
         )
+        return hosted.line.hashes
 
 
 class Backlog:
@@ -782,12 +788,18 @@ class Backlog:
     def __init__(self) -> None:
         self._storing: set[asyncio.Task[None]] = set()
         self._waiting: deque[Exchange] = deque()
-        self._bytes, self.given_up = 0, 0
+        self._bytes = 0
         self._marks: Counter[bytes] = Counter()
+        self._dropped: Counter[bytes] = Counter()
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def dropped(self) -> int:
+        """The number of exchanges that were dropped and that no client has sent again since."""
+        return self._dropped.total()
 
     async def within(self, storing: Coroutine[Any, Any, None], limit_s: float) -> None:
         """Wait for `storing`, for `limit_s` at most. The task finishes even if the waiting caller is
@@ -808,9 +820,17 @@ class Backlog:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work())
 
-    def waiting_for(self, hashes: Collection[bytes]) -> int:
-        """The number of waiting exchanges whose history is a prefix of this one."""
-        return sum(self._marks[one] for one in hashes) if self._waiting else 0
+    def not_kept(self, hashes: Collection[bytes]) -> int:
+        """The number of waiting and dropped exchanges whose history is a prefix of this one."""
+        if not self._waiting and not self._dropped:
+            return 0
+        return sum(self._marks[one] + self._dropped[one] for one in hashes)
+
+    def note_stored(self, hashes: Sequence[bytes]) -> None:
+        """Forget the dropped exchanges that a stored history holds, each with a message after it: its reply."""
+        if self._dropped:
+            for one in hashes[:-1]:
+                self._dropped.pop(one, None)
 
     def exchange_with(self, owner: str, response: StateId) -> Exchange | None:
         """The waiting exchange whose answer handed out this id to the owner."""
@@ -830,17 +850,15 @@ class Backlog:
             await asyncio.wait_for(self.drained(), CLOSING_S)
         if self._task is not None:
             self._task.cancel()
-        if self._waiting:
-            _log.error(
-                "%d exchanges were not stored and are lost: the store did not accept them", len(self._waiting)
-            )
+        if count := len(self._waiting) + self.dropped:
+            _log.error("%d exchanges were not stored and are lost: the store did not accept them", count)
 
     async def _work(self) -> None:
         pause_s = FIRST_PAUSE_S
         while self._waiting:
             exchange = self._waiting[0]
             try:
-                await exchange.store()
+                hashes = await exchange.store()
             except (NotFound, Damaged) as error:
                 self._give_up(type(error).__name__, exchange)
             except StoreError:
@@ -850,17 +868,21 @@ class Backlog:
                 self._give_up(type(error).__name__, exchange)
             else:
                 pause_s = FIRST_PAUSE_S
-                self._remove(exchange)
+                if not self._remove(exchange):
+                    self._dropped -= Counter((exchange.mark,))  # it was dropped while it was stored
+                self.note_stored(hashes)
 
     def _give_up(self, why: str, exchange: Exchange | None = None) -> None:
-        self._remove(exchange or self._waiting[0])
-        self.given_up += 1
-        _log.error("an exchange is lost and will not be stored: %s", why)
+        exchange = exchange or self._waiting[0]
+        if self._remove(exchange) and self.dropped < MAX_DROPPED:
+            self._dropped[exchange.mark] += 1
+        _log.error("an exchange was dropped, and is stored only if its client sends it again: %s", why)
 
-    def _remove(self, exchange: Exchange) -> None:
-        """Remove the oldest exchange, unless it was dropped meanwhile."""
-        if self._waiting and self._waiting[0] is exchange:
-            self._waiting.popleft()
-            self._bytes -= exchange.size
-            self._marks[exchange.mark] -= 1
-            self._marks += Counter()  # removes entries that are zero
+    def _remove(self, exchange: Exchange) -> bool:
+        """Remove the oldest exchange; False if it was dropped meanwhile."""
+        if not self._waiting or self._waiting[0] is not exchange:
+            return False
+        self._waiting.popleft()
+        self._bytes -= exchange.size
+        self._marks -= Counter((exchange.mark,))  # removes entries that are zero
+        return True

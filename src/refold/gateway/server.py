@@ -60,9 +60,12 @@ def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | M
             await asyncio.wait_for(gateway.store.owners(), 5.0)
         except (RefoldError, TimeoutError):
             return JSONResponse({"status": "the store cannot be reached"}, status_code=503)
-        if waiting := len(gateway.backlog):
-            return JSONResponse({"status": "not kept", "waiting": waiting}, status_code=503)
-        return JSONResponse({"status": "ready"})
+        waiting, dropped = len(gateway.backlog), gateway.backlog.dropped
+        if not waiting and not dropped:
+            return JSONResponse({"status": "ready"})
+        # Dropped exchanges may never come back, and the gateway can serve others: it counts as ready.
+        state = {"status": "not kept", "waiting": waiting, **({"dropped": dropped} if dropped else {})}
+        return JSONResponse(state, status_code=503 if waiting else 200)
 
     routes = [
         Route("/healthz", healthz),

@@ -66,7 +66,9 @@ class TestFit:
         talk = estimated(LIBRECHAT, window=10_000)
         talk.add(user("look"))
         use_tool(talk, output(9_000))
-        (shown,) = results(talk.context().messages)
+        use_tool(talk, output(900))
+        shown, newest = results(talk.context().messages)
+        assert newest == output(900)
         assert len(shown) <= 4 * int(0.3 * 9_500)
         assert "exceeded" in shown
 

@@ -37,7 +37,7 @@ from refold.model.budget import Share, Tokens
 from refold.model.errors import ConfigError
 
 _MASK = Mask(at=0.8, floor=300, headroom=0.025, active=True, mark=COUNT_MARK)
-_FIT = Fit(result_share=0.3, input_share=0.15, floor=200, active=True, mark=COUNT_MARK)
+_FIT = Fit(result_share=0.3, input_share=0.15, floor=200, active=True, unread=False, mark=COUNT_MARK)
 _FADE = Fade(fit=_FIT)
 _HEADINGS = (
     "## Checkpoint\n## Goal\n## Constraints & Preferences\n## Progress\n### Done\n### In Progress\n## Key Decisions\n"
