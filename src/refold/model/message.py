@@ -154,18 +154,23 @@ def replace_lone_surrogates(text: str) -> str:
 
 _UNSEEN = re.compile(
     "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f)"
-    "|[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "|[\x00-\x08\x0e-\x1a\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
     "|(?<=[\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
-"""Characters that a reader does not see and a model may read: direction marks, zero-width joints, fillers,
-tag characters, and a variation selector after another. Flags spelt with tags stay (the group), and so do
+"""Characters that a reader does not see and a model may read: control characters other than line ends, tabs
+and the escape of colour codes, direction marks, zero-width joints, fillers, tag characters, and a variation selector after another. Flags spelt with tags stay (the group), and so do
 joiners (U+200C, U+200D) and single selectors, which belong to words and pictures."""
+
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x7f]")
+"""Those of them that are ASCII."""
 
 
 def visible(text: str) -> str:
     """Return the text without invisible characters; the same object if it has none."""
-    return text if text.isascii() else _UNSEEN.sub(r"\1", text)
+    if text.isascii() and (text.isprintable() or _CONTROL.search(text) is None):
+        return text
+    return _UNSEEN.sub(r"\1", text)
 
 
 def visible_message(message: Message) -> Message:

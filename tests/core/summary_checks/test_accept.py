@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from refold.core.digest.ledger import Ledger
-from refold.core.digest.line_markers import quoted_lines
+from refold.core.digest.line_markers import quoted_line, quoted_lines
 from refold.core.digest.terms import contains_word
 from refold.core.prompts import DEFAULT, defused, instruction
 from refold.core.summary_checks import headings
@@ -192,7 +192,8 @@ def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(d
             if not fact:
                 continue  # an entry without a visible character is left out
             title_too = "" if headings.section_span(found.text, title) else f"\n{title}"
-            assert contains_word(found.text, fact) or count(f"{found.text}\n{title_too}\n- {fact}") > most
+            item = f"- {quoted_line(fact)}"
+            assert contains_word(found.text, fact) or count(f"{found.text}\n{title_too}\n{item}") > most
     again = accept(SummaryDraft(found.text), of, most=most, count=count, is_last_try=True)
     assert again.text == found.text
     assert again.fault is None or ends_open(found.text)

@@ -40,7 +40,7 @@ _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _LOOKALIKES = {
     "a": "аɑαꭺꓮ", "b": "ꮟꓐ", "c": "сϲꮯꓚ", "d": "ԁꭰꓓ", "e": "еєꭼꓰ", "f": "ꓝ", "g": "ԍꮐꓖ", "h": "һнꮋꓧ", "i": "іɩꭵꓲ", "j": "јꭻꓙ",
     "k": "кκꮶꓗ", "l": "ӏꮮꓡ", "m": "мꮇꓟ", "n": "ոꓠ", "o": "оοꓳ", "p": "рρꮲꓑ", "q": "ԛ", "r": "гꭇꭱꓣ", "s": "ѕտꮪꓢ", "t": "тτꭲꓔ",
-    "u": "սυꓴ", "v": "ѵνꮩꓦ", "w": "ԝꮃꓪ", "x": "хχꓫ", "y": "уʏγꭹꓬ", "z": "ꮓꓜ", "#": "♯⌗", "<": "‹〈⟨", ">": "›〉⟩", "[": "【〖〔⟦", "]": "】〗〕⟧",
+    "u": "սυꓴ", "v": "ѵνꮩꓦ", "w": "ԝꮃꓪ", "x": "хχꓫ", "y": "уʏγꭹꓬ", "z": "ꮓꓜ", "#": "♯⌗⋕⧣", "<": "‹〈⟨", ">": "›〉⟩", "[": "【〖〔⟦", "]": "】〗〕⟧",
 }  # fmt: skip
 _LATIN = str.maketrans(
     {
@@ -56,6 +56,8 @@ _LATIN_NAME = re.compile(r".{0,40}\bLATIN (?:SMALL |CAPITAL )?LETTER (?:SMALL CA
 """The Unicode names of small capitals, letters in circles and similar letters."""
 _AROUND = " *_`~\"'“”‘’«»"
 """Characters that may surround a marker without changing its reading."""
+_SIGNS = frozenset(("So", "Sk", "Sm", "Po", "Pd"))
+"""Categories of arrows, ticks, emoji and other signs: those that are no ASCII are read past at the beginning."""
 _CONTROLS = dict.fromkeys((*range(9), *range(10, 32), 127))
 
 _ROLE = "user|human|assistant|system|developer|tool"
@@ -67,15 +69,15 @@ _SECTIONS = (
     f"{_LISTS}|before that|earlier|this turn so far|goal|constraints ?& ?preferences|progress|done|in progress|key decisions|next steps"
     "|critical context|conversation summary|instructions?|response|input|system|developer|user|assistant"
 )
-_LEAD = r"(?:(?:[-+•◦‣·–—→|:/.(\\]|[0-9]{1,3}[.)]|[a-z][.)]|\[[ x]\]) ?){0,8}+"
-"""Bullets, numbers and boxes: a handle after them still begins a line."""
+_LEAD = r"(?:(?:[-+•◦‣·–—→|:/.(\\!$%&,;=?@^<{}]|[0-9]{1,3}[.)]|[a-z][.)]|\[[ x]\]) ?){0,8}+"
+"""Bullets, numbers, boxes and punctuation: a handle after them still begins a line."""
 _HANDLES = (
     r"#[ms][0-9]{1,9}(?![0-9a-z_])"  # #m2, #s0
     rf"|{_LEAD}#{{0,6}} ?[ms][0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?(?:{_ROLE})\b"  # m2 user:, - #m2 user:
     r"|(?:task|question) ?[-–—:(\[]{0,2} ?# ?[ms][0-9]|(?:task|question) m[0-9]"
     r"|\( ?#[ms][0-9]"
     r"|\[[^\]#]{0,80}# ?[ms][0-9]"  # [User #m2], [… #m3 …], [withheld: #m3]
-    r"|\[ ?cut:"
+    r"|\[ ?(?:cut:|plain digest of\b)"
 )
 _LABEL = r"(?: (?:message|prompt|instructions?|note))? ?[*_`]{0,3} ?:"
 _FRAMES = (
@@ -124,11 +126,16 @@ def reading(text: str, most: int = HEAD) -> str:
     found: list[str] = []
     for character in text:
         one = _character_reading(character)
-        if one and (one.strip() or (found and found[-1] != " ")) and (found or one not in _AROUND):
+        if one and (one.strip() or (found and found[-1] != " ")) and (found or not _is_around(one)):
             found.append(one)
             if len(found) >= most:
                 break
     return " ".join("".join(found).split()).lstrip(_AROUND)
+
+
+def _is_around(one: str) -> bool:
+    """Return True if a read character changes nothing before a marker."""
+    return one in _AROUND or (len(one) == 1 and not one.isascii() and unicodedata.category(one) in _SIGNS)
 
 
 _SPEAKERS = (
@@ -142,7 +149,7 @@ _MARKERS: dict[Place, re.Pattern[str]] = {
     "recalled": _markers(_HANDLES),
 }
 """Beginnings that no line of a foreign text may have, for each place."""
-_FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnbeqUHASDTMRCNBEQ-+|:/.(\\={0123456789")
+_FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnbeqUHASDTMRCNBEQ-+|:/.(\\={}!$%&,;?@^0123456789")
 """The ASCII characters that such a beginning may start with."""
 _ALL_ROLES = _ROLES | {"".join(map(_character_reading, word)) for word in _FOREIGN.split()}
 _OWN = re.compile(r"#[ms][0-9]{1,9}")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from refold.core.digest.ledger import Ledger, are_stated, from_both_ends
+from refold.core.digest.line_markers import quoted_line
 from refold.core.digest.terms import contains_word
 from refold.model.message import Message, Role, visible
 
@@ -102,9 +103,12 @@ def _section(title: str, entries: Sequence[str], room: int, shown: str) -> str:
     room -= len(title) + 1
     for at in from_both_ends(len(entries)) if title == RULES else reversed(range(len(entries))):
         entry = entries[at]
-        if len(entry) + 3 <= room and not is_shown(title, entry, shown):
-            room -= len(entry) + 3
-            kept[at] = f"- {one_line(entry)}"
+        if len(entry) + 3 > room or is_shown(title, entry, shown):
+            continue
+        line = f"- {one_line(entry)}"
+        if len(line) < room:
+            room -= len(line) + 1
+            kept[at] = line
     return "\n".join((title, *(kept[at] for at in sorted(kept)))) if kept else ""
 
 
@@ -115,9 +119,9 @@ def is_shown(title: str, entry: str, shown: str) -> bool:
 
 def one_line(entry: str) -> str:
     """Return an entry as one line: a path may hold line ends, and its second line would have no heading or
-    bullet.
+    bullet. An entry that could be taken for a heading, a handle or a label of Refold is quoted.
     """
-    return visible(" ".join(entry.splitlines()).strip())
+    return quoted_line(visible(" ".join(entry.splitlines()).strip()))
 
 
 def without_lists(text: str) -> str:

@@ -74,7 +74,7 @@ class _FactInserter:
         """
         for at in from_both_ends(len(lines)) if title == RULES else reversed(range(len(lines))):
             line = lines[at]
-            is_new = not is_shown(title, line[2:], self.shown)
+            is_new = not is_shown(title, line[2:].removeprefix(QUOTE), self.shown)
             if is_new and self._fits(title, line, min(limit, self.most)):
                 self.added.setdefault(title, {})[at] = line
                 self.shown = f"{self.shown}\n{line}"
@@ -168,7 +168,9 @@ def _without_wrong_items(text: str, facts: dict[str, list[str]], said: str) -> s
     return _without_points(
         _with_given_rules(text, rules, said),
         READ,
-        lambda point: point not in read and any(contains_word(point, path) for path in modified),
+        lambda point: (
+            point not in read and any(contains_word(point, path.removeprefix(QUOTE)) for path in modified)
+        ),
     )
 
 
