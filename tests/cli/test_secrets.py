@@ -106,6 +106,7 @@ def test_a_url_is_shown_without_what_may_be_secret_in_it(refold, place, monkeypa
             '["openai:gpt-4o-mini", "qwen3@https://host/v1?key=planted"]',
             ["openai:gpt-4o-mini", "qwen3@https://host/v1?***"],
         ),
+        ("SUMMARISER_MODELS", '["openai:sk-planted"]', ["***"]),
     ],
 )
 def test_other_settings_are_shown_without_their_secrets(

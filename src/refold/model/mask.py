@@ -23,6 +23,8 @@ _STORE_FILE = re.compile(r"(?:[/~]|\.\.?/)[^?#=]*|[^:=?#@]+\.(?:db|sqlite3?)")
 """A plain path that begins like one or has the suffix of a database."""
 _PROGRAM = re.compile(r"(?:[A-Za-z]:)?[\w./+\\-]+")
 _MODEL = re.compile(r"[\w.:/+*-]*")
+_KEY = re.compile(r"(?i)(?:[a-z]+:)?(?:(?:sk|gsk|pk|rk|xai)[-_]|AIza)")
+"""The beginnings of keys, which no model has, with or without a provider."""
 _VARIABLE = re.compile(r"[A-Z0-9_]*")
 _LONGEST_SCHEME = 16
 _PASSWORD = re.compile(r"(?i)(pass(?:word|wd)?|pwd)(\s*=\s*)(?:'[^']*'|[^\s'\"]+)")
@@ -68,9 +70,11 @@ def mask_command(command: str) -> str:
 
 
 def mask_model(spec: str) -> str:
-    """A model spec as `upstreams.provider` reads it, PROVIDER:MODEL or MODEL@URL, without the secrets in the URL."""
+    """A model spec as `upstreams.provider` reads it, PROVIDER:MODEL or MODEL@URL, without the secrets in the URL. A key in
+    the place of the model is hidden.
+    """
     model, at, rest = spec.partition("@http")
-    if not _MODEL.fullmatch(model) or "://" in model:
+    if not _MODEL.fullmatch(model) or "://" in model or _KEY.match(model):
         return HIDDEN
     return f"{model}@{mask_url(f'http{rest}')}" if at else model
 
