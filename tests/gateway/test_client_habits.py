@@ -311,6 +311,23 @@ async def test_the_newest_reply_is_shown_exported_and_found_once(tmp_path, capsy
     assert [(one["conversation"], one["handle"]) for one in found] == [("ferry", "#m1")]
 
 
+async def test_the_newest_reply_of_every_branch_is_found(tmp_path):
+    store = await open_store(f"sqlite:///{tmp_path / 'chats.db'}")
+    replies = ("At noon from pier nine.", "It is a dirigible.", "By rail, from platform two.")
+    async with (
+        ScriptedUpstream(*(say(one) for one in replies)) as upstream,
+        served(upstream, store=store, window=8_000, summariser_enabled=False) as gate,
+    ):
+        for asked in ("When does the ferry leave?", "What is that?", "And from there?"):
+            await post(gate, CHAT, {"model": "m", "messages": talk(asked)}, x_refold_conversation="trip")
+        engine = (await gate.gateway.host("local")).engine
+        found = [await engine.search(words) for words in ("pier nine", "dirigible", "platform two")]
+        await store.close()
+
+    assert [[one.text for one in hits] for hits in found] == [[f"#m1 assistant: {one}"] for one in replies]
+    assert len({hits[0].branch for hits in found}) == 3
+
+
 async def test_a_message_of_two_branches_is_found_once(gate):
     for ending in ("Two?", "Three?"):
         await post(

@@ -184,6 +184,7 @@ def compact(state: State, *, keep: int | None = None, cut: int | None = None) ->
     message to keep.
     """
     draft = _Draft(state)
+    draft.may_end_with_assistant = True
     draft.send(lambda: draft.act("manual", keep, cut))
     return draft.outcome()
 
@@ -318,6 +319,7 @@ class _Draft:
         self.changes: list[Change] = []
         self.events: list[Event] = []
         self.has_skipped = self.has_grown = self.may_wait = self.may_go_on = False
+        self.may_end_with_assistant = False
         self.wanted: SummaryRequest | None = None
         self.wanted_from: State | None = None
         self.awaited: SummaryRequest | None = None
@@ -751,6 +753,8 @@ class _Draft:
             window = with_last_word(window)
             found = broken_rules(window, planned.sent.shown)
         window = self._with_output(window, planned)
+        if self.may_end_with_assistant:  # the next message is the user's, and no call comes before it
+            found = tuple(one for one in found if one.rule != "ends_with_assistant")
         if found:
             first = found[0]
             where = f"message {first.index}: " if first.index is not None else ""

@@ -773,7 +773,8 @@ class Conversation:
 
     async def compact(self, *, keep: int | None = None, focus: str = "") -> dict[str, Any]:
         """Compact now, regardless of the thresholds, and return the fields of the next request. Waits for the
-        summariser if there is one.
+        summariser if there is one. After a message of the assistant, the fields end with it, and a format that
+        refuses this takes them once a message of the user was added.
 
         Args:
             keep: tokens of recent messages to keep; by default the policy's figure.
@@ -781,8 +782,7 @@ class Conversation:
 
         Raises:
             ConfigError: the focus is too long.
-            InvalidWindow: the conversation was compacted, but no call can follow yet, such as after a message
-                of the assistant.
+            InvalidWindow: no call can follow, such as in a conversation without messages.
             DoesNotFit: the request is still too large.
         """
         if keep is not None:

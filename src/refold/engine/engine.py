@@ -50,7 +50,7 @@ from refold.engine.journal import (
     read_fill_level,
     read_learned,
 )
-from refold.engine.recall import holds_all, newest_reply, passage
+from refold.engine.recall import RECENT_CALLS, holds_all, newest_reply, passage
 from refold.engine.retention import (
     DAY_S,
     MAX_SHARE,
@@ -577,30 +577,28 @@ class Engine:
             key = hit.conversation, sha256(body or f"{hit.branch} {hit.seq}".encode()).digest()
             if key not in found or hit.branch == branches[hit.conversation]:
                 found[key] = hit, head, stored
-        replies = await self._newest_replies(words, name) if len(found) < most else []
-        every = [*found.values(), *replies]
-        return [await self._found(*one, words) for one in every[:most]]
+        for reply in await self._newest_replies(words, name) if len(found) < most else ():
+            hit, _, stored = reply
+            found.setdefault((hit.conversation, sha256(stored.body if stored else b"").digest()), reply)
+        return [await self._found(*one, words) for one in [*found.values()][:most]]
 
     async def _newest_replies(
         self, words: str, name: str
     ) -> list[tuple[SearchHit, Head | None, StoredMessage | None]]:
-        """Return the replies of the conversations used last that contain all the words and that no request has
-        sent back yet.
+        """Return the replies of the conversations used last, of all branches that were used last there, that
+        contain all the words and that no request has sent back yet.
         """
         names = [name] if name else [one.id for one in await self.store.conversations(self.owner, limit=50)]
         found = list[tuple[SearchHit, Head | None, StoredMessage | None]]()
         for one in names:
-            head = await self.store.head(self.owner, one)
-            for reply in await newest_reply(self.store, head) if head else ():
-                assert head is not None
-                if await run_text_work(len(reply.body), holds_all, reply, head, words):
-                    found.append(
-                        (
-                            SearchHit(conversation=one, branch=head.branch, seq=reply.seq, score=0.0),
-                            head,
-                            reply,
-                        )
-                    )
+            calls = await self.store.calls(self.owner, one, RECENT_CALLS)
+            for branch in dict.fromkeys(call.branch for call in reversed(calls)):
+                head = await self.store.head(self.owner, one, branch)
+                for reply in await newest_reply(self.store, head) if head else ():
+                    assert head is not None
+                    if await run_text_work(len(reply.body), holds_all, reply, head, words):
+                        hit = SearchHit(conversation=one, branch=branch, seq=reply.seq, score=0.0)
+                        found.append((hit, head, reply))
         return found
 
     async def _found(
