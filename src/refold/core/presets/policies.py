@@ -76,7 +76,7 @@ REFOLD = Policy(
     whole_turn=Share(0.1),
     target=Share(0.73, "effective", sinks=0.115, least=0.45),
     summary_share=Share(0.6),
-    least_summary=0.09,
+    least_summary=0.07,
     prepares=True,
     by_price=True,
     soft=0.8,
