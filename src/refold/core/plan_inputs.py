@@ -137,7 +137,7 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     settings = (item.seq for item in items if is_setting(item.message))
     pinned = folded.pinned | {*settings, *compacted}
     free = limit_for(frame, now) - instructions - before
-    tools, target = frame.policy.file_tools, target_for(frame, now) - instructions - before
+    tools = frame.policy.file_tools
     return Room(
         max(0, free),
         instructions + before,
@@ -147,7 +147,6 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
         newest=newest,
         tools=tools,
         pruned=folded.pruned,
-        target=max(0, min(free, target)),
     )
 
 

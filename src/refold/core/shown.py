@@ -78,8 +78,6 @@ class Room(Struct, frozen=True):
     """The tools that read files and the tools that change them."""
     pruned: int = 0
     """The prune boundary: tool results in messages below this number are not pruned again."""
-    target: int = 0
-    """Tokens for messages if the policy's target is reached; 0 if it leaves none or is not known."""
 
     def pressure(self, shown: Shown) -> Fraction:
         """Used share of the window, instructions included."""

@@ -60,7 +60,6 @@ from refold.ports.records import StoredMessage
 NO_SUMMARISER = "no summariser is configured"
 STILL_WRITING = "the model is still writing"
 RECOVERY = "recovery from an overflow asks no model"
-TOO_LITTLE = "the model was not asked: too little text leaves for a summary"
 NO_ROOM = "the window was full, and the policy asks no model then"
 UNUSABLE = "the model's summary could not be used"
 MODEL_FAILED = "the model failed"
