@@ -86,10 +86,7 @@ def test_the_newest_reply_stays_up_to_its_share_of_the_room(effective, left):
 
 
 def test_the_newest_reply_stays_with_the_results_of_its_calls():
-    assert (
-        kept("u a u a:x,y t:x t:y u", Exchanges(Tokens(10), last_reply=0.9), effective=50)
-        == "a:x,y t:x t:y u"
-    )
+    assert kept("u a u a:x,y t:x t:y u", Exchanges(Tokens(10), last_reply=0.9), effective=50) == "a:x,y t:x t:y u"
 
 
 @every_rule

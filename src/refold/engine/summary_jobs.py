@@ -54,7 +54,7 @@ another."""
 
 _log = logging.getLogger("refold")
 
-ENOUGH = 0.25
+ENOUGH = 0.3
 """Share of the messages that a compaction would take out now: a summary that covers so many is used, and no
 other is paid for."""
 LEASE_S = 60.0
