@@ -22,12 +22,6 @@ def test_the_room_that_is_left_keeps_the_newest_results_whole():
     assert [text == BIG for text in texts] == [False, False, True, True]
 
 
-def test_a_result_that_is_larger_than_the_room_left_does_not_stop_older_ones():
-    small = lines(10)
-    texts = results_of(_apply(work(small, lines(1_000), small), 1_200, keep=1.0).shown)
-    assert [text == small for text in texts] == [True, False, True]
-
-
 def test_calls_and_replies_stay_as_they_are():
     messages = work(BIG, BIG, answer=BIG)
     shown = _apply(messages, 1_500).shown.messages

@@ -19,9 +19,8 @@ class Tiers(Struct, frozen=True, tag="tiers"):
     """Cuts tool results that the model has read, oldest first, until the messages take their share of the room.
 
     All results are cut at first, and the newest messages that fit are counted. The room that is left then
-    makes results whole again, from the newest on, except those that are larger than it. Messages that do not
-    fit are left to the summary. Results in the active turn are cut as well: in a long agent run most of them
-    are there.
+    makes results whole again, from the newest on. Messages that do not fit are left to the summary. Results
+    in the active turn are cut as well: in a long agent run most of them are there.
     """
 
     keep: float = 0.8
@@ -43,11 +42,10 @@ class Tiers(Struct, frozen=True, tag="tiers"):
         first, left = self._first_kept(shown, short, share_of(self.keep, room.tokens))
         for index in sorted(short, reverse=True):
             more = shown.items[index].tokens - short[index]
-            if index < first:
+            if index < first or more > left:
                 break
-            if more <= left:
-                left -= more
-                del messages[index]
+            left -= more
+            del messages[index]
         if not messages:
             return StageResult.skipped(shown, "the tool results that were read fit or are short")
         return changed("mask", shown, messages, room, lambda _: "tool output that was read")
