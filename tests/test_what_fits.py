@@ -280,6 +280,20 @@ def test_what_was_read_makes_room_and_nothing_is_folded_again_and_again():
     assert "48151623" in json.dumps(sent(talk))
 
 
+@pytest.mark.parametrize("share", [0.65, 0.8])
+def test_a_long_reply_is_whole_when_the_user_answers_it(share):
+    talk = talking()
+    for number in range(12):
+        talk.add(question(f"Write file {number}."), answer(code(800, number)))
+    talk.add(question("Write the whole module."))
+    written = sized(talk, int(share * room(talk)), seed=99)
+    talk.add(answer(written), question("Shorter, please."))
+
+    messages = sent(talk)
+    assert [one["content"] for one in messages[-2:]] == [written, "Shorter, please."]
+    assert messages[0]["content"].startswith("[Earlier messages #m0 to #m")
+
+
 def test_asking_again_changes_nothing():
     talk = talking()
     talk.add(question("Read it."), *exchange("chat", 0, code(30_000)))

@@ -79,6 +79,19 @@ def test_the_last_exchange_stays_in_any_case(tokens):
     assert kept("u a u a:x,y t:x t:y", Exchanges(Tokens(tokens)), effective=60) == "a:x,y t:x t:y"
 
 
+@pytest.mark.parametrize("effective, left", [(1_000, "a:x t:x a u"), (47, "a u"), (21, "u")])
+def test_the_newest_reply_stays_up_to_its_share_of_the_room(effective, left):
+    rule = Exchanges(Tokens(40 if effective == 1_000 else 10), last_reply=0.9)
+    assert kept("u a u a:x t:x a u", rule, effective=effective) == left
+
+
+def test_the_newest_reply_stays_with_the_results_of_its_calls():
+    assert (
+        kept("u a u a:x,y t:x t:y u", Exchanges(Tokens(10), last_reply=0.9), effective=50)
+        == "a:x,y t:x t:y u"
+    )
+
+
 @every_rule
 @pytest.mark.parametrize("script", ["", "u", "u a", "a"])
 def test_where_there_is_hardly_anything_to_cut(rule, script):

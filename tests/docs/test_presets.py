@@ -79,7 +79,8 @@ def cut(rule) -> str:
         case TurnBoundaryBefore():
             return f"{rule.keep_messages} messages and whole turns"
     name = type(rule).__struct_config__.tag.replace("_", " ")
-    return f"{size(rule.keep)}, {name}"
+    reply = f", the newest reply up to {rule.last_reply:.0%}" if getattr(rule, "last_reply", 0) else ""
+    return f"{size(rule.keep)}, {name}{reply.replace('%', ' %')}"
 
 
 ROWS = {

@@ -150,39 +150,3 @@ async def test_before_no_moment_nothing_is_deleted(moment):
         await Engine(store).expire(moment)
     assert caught.value.hint
     assert await names(store) == {"chat"}
-
-
-@pytest.mark.feature("X2")
-async def test_a_conversation_begun_by_a_clock_that_was_behind_is_not_deleted_when_it_is_right(caplog):
-    store, clock = MemoryStore(), Clock()
-    await filled(store, clock, "today")
-    await Engine(store, clock=clock, keep_days=30).sweep()
-    right, clock.now = clock.now, 1_000.0
-    slow = Engine(store, clock=clock, keep_days=30)
-    await slow.sweep()
-    await (await slow.conversation("slow")).add("hello")
-    clock.now = right + 2 * PAUSE_S
-    engine = Engine(store, clock=clock, keep_days=30)
-    await engine.sweep()
-    assert await names(store) == {"today", "slow"}
-    assert "the clock was behind the last use of the store" in caplog.text
-    for _ in range(23):
-        clock.now += PAUSE_S
-        await engine.sweep()
-    assert await names(store) == {"today", "slow"}
-    clock.now += PAUSE_S
-    await engine.sweep()
-    assert await names(store) == {"today"}
-
-
-@pytest.mark.parametrize("wrong", [float("inf"), float("nan")])
-async def test_a_clock_without_a_time_is_refused_and_leaves_nothing_behind(wrong):
-    store, clock = MemoryStore(), Clock()
-    await filled(store, clock, "today")
-    await Engine(store, clock=clock, keep_days=30).sweep()
-    right, clock.now = clock.now, wrong
-    with pytest.raises(ConfigError, match="is not a moment"):
-        await Engine(store, clock=clock, keep_days=30).sweep()
-    clock.now = right + 2 * PAUSE_S
-    await Engine(store, clock=clock, keep_days=30).sweep()
-    assert await names(store) == {"today"}

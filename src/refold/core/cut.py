@@ -11,7 +11,7 @@ from bisect import bisect_left
 
 from msgspec import Struct, structs
 
-from refold.core.budget import exact, tokens_of
+from refold.core.budget import exact, share_of, tokens_of
 from refold.core.fold import Folded
 from refold.core.policy import (
     ByMessage,
@@ -185,7 +185,17 @@ def wanted_cut(
         case LastMessages():
             return max(0, len(view) - rule.messages)
         case Exchanges():
-            return pair_safe_from(view, view.suffix_within(_keep(rule.keep, budget, effective, most)))
+            at = pair_safe_from(view, view.suffix_within(_keep(rule.keep, budget, effective, most)))
+            return at if force else min(at, _before_last_reply(view, share_of(rule.last_reply, most)))
+
+
+def _before_last_reply(view: View, most: int) -> int:
+    """The index before the newest reply, if it and the messages after it take at most `most` tokens; otherwise
+    the end.
+    """
+    replies = (at for at in range(len(view) - 1, -1, -1) if view[at].message.role == "assistant")
+    at = pair_safe(view, next(replies, 0))
+    return at if view.tokens_between(at, len(view)).tokens <= most else len(view)
 
 
 def _rule(policy: Policy, moment: Moment, keep: int | None) -> Cut | None:

@@ -181,6 +181,9 @@ class Exchanges(Struct, frozen=True, tag="exchanges"):
     """Keep the newest replies with their results that fit, and always the last one."""
 
     keep: Tokens | Share
+    last_reply: float = 0.0
+    """Share of the room up to which the newest reply stays whole with all after it, where `keep` is less: the
+    next reply mostly continues, corrects or repeats it."""
 
 
 Cut: TypeAlias = ByMessage | UserBoundaryAfter | TurnBoundaryBefore | LastTurns | LastMessages | Exchanges

@@ -1,15 +1,13 @@
 """Retention: deletes idle conversations after `keep_days`, and limits how many one run may delete.
 
 Nothing is deleted unless `keep_days` is set. Then a run deletes the conversations that were idle for longer,
-the oldest first, except those that are open here. It decides by the clock, and a clock can be wrong, so three
+the oldest first, except those that are open here. It decides by the clock, and a clock can be wrong, so two
 things wait for a later run:
 
 - everything, while the clock is more than `JUMP_S` ahead of the time that the store knows. To the first run
   a clock that jumped and a store that was idle for long look the same. Later runs tell them apart: the clock
   is believed once it has run on for a day in steps of at most `STEP_S`, which a clock that only jumps again
   does not do.
-- everything, for a day after the clock was more than `JUMP_S` behind that time: conversations that were used by such
-  a clock look older than they are.
 - conversations above a share of all that the owner has. They are deleted by the first run a day later.
 
 The time that the store knows, and the waiting deletion, are one row per owner. A run replaces the row by
@@ -57,8 +55,6 @@ class WaitingDeletion(Struct, frozen=True):
     before: float
     waited_s: float = 0.0
     """For how long a doubtful clock has run on."""
-    is_behind: bool = False
-    """Whether the clock was behind: conversations that were used then are dated too early."""
 
     def is_confirmed(self, now: float) -> bool:
         return (self.waited_s if self.reason == "clock" else now - self.since) >= DAY_S
@@ -105,7 +101,7 @@ class Retention:
         if isfinite(self._looked_at):
             return
         if await self._store.learnt(self._owner, TOPIC, KEY) is None:
-            now = checked_moment(self._clock())
+            now = self._clock()
             before = now - self._days * DAY_S
             idle = await self._store.idle(self._owner, before)
             if idle.conversations:
@@ -115,7 +111,7 @@ class Retention:
         """Delete expired conversations except those with these names, once an hour at most. Return how many
         there were.
         """
-        now = checked_moment(self._clock())
+        now = self._clock()
         # The clock may have been set back since, so a negative difference does not count.
         if 0 <= now - self._looked_at < PAUSE_S:
             return 0
@@ -180,8 +176,6 @@ class Retention:
         waits = (
             f"not deleted yet: {waiting} of {conversations} conversations that are past {self._days:g} days"
         )
-        if known.held and known.held.is_behind:
-            return f"{waits}; the clock was behind the last use of the store, and is believed once it has run on for a day"
         if known.held and known.held.reason == "clock":
             ahead = (known.looked_at - known.at) / DAY_S
             return (
@@ -231,13 +225,6 @@ def _last_use(idle: Idle, now: float) -> StoreClock:
 def _after_look(known: StoreClock, now: float, before: float) -> StoreClock:
     """Return the row after one more look at the clock."""
     held = known.held
-    if known.at - now > JUMP_S or (known.at - known.looked_at > JUMP_S and now >= known.looked_at):
-        # It is behind, or was at the last look: what was used in between is dated too early.
-        return StoreClock(known.at, now, WaitingDeletion("clock", now, before, is_behind=True))
-    if held and held.is_behind and now - known.at <= JUMP_S:
-        step = min(max(0.0, now - known.looked_at), STEP_S)
-        held = structs.replace(held, waited_s=held.waited_s + step)
-        return StoreClock(max(known.at, now), now, held)
     if now - known.at <= JUMP_S:  # believed; a clock that was ahead has been set right
         return StoreClock(max(known.at, now), now, held if held and held.reason == "share" else None)
     step = now - known.looked_at

@@ -71,7 +71,7 @@ REFOLD = Policy(
     name="refold",
     triggers={},
     stages=(Supersede(active=True), DropReasoning(), DescribeMedia(), Tiers(keep=0.8, result=300)),
-    cut=Exchanges(Share(0.56, "effective", sinks=0.05, least=0.3)),
+    cut=Exchanges(Share(0.56, "effective", sinks=0.05, least=0.3), last_reply=0.85),
     manual=Exchanges(Share(0.1, "effective")),
     whole_turn=Share(0.1),
     target=Share(0.74, "effective", sinks=0.115, least=0.45),
