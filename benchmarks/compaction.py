@@ -58,7 +58,7 @@ def _compacted(policy, request, repeat: int) -> dict:
 
     reading, folding, window, state = [], [], None, None
     for _ in range(repeat):
-        empty = _state(request.fixed, structs.replace(policy, enabled=False), 100 * TRIGGER)
+        empty = _state(request.fixed, structs.replace(policy, enabled=False), TRIGGER)
         took, read = spent(partial(actions.add, empty, request.messages))
         reading.append(took)
         state = structs.replace(read.state, frame=_state(request.fixed, _keeping(policy), TRIGGER).frame)

@@ -94,14 +94,21 @@ async def test_the_receipt_and_the_events_say_so():
 
 async def test_a_text_for_which_a_digest_stood_first_is_read_by_the_model_all_the_same():
     """The second text does not fit beside the first, so a digest bridges it until the model has written."""
-    talk, author, _ = await compacted(talk_of(LOG, LOG.upper(), "short"))
+    messages = [
+        {"role": "user", "content": LOG},
+        {"role": "assistant", "content": "Look 0."},
+        {"role": "user", "content": LOG.upper()},
+        {"role": "assistant", "content": "Look 1."},
+        {"role": "user", "content": "Go on."},
+    ]
+    talk, author, _ = await compacted(messages)
 
     assert [one.summary.kind for one in talk.receipts if one.summary] == ["extractive", "model", "model"]
-    assert "[… the rest is in #m2]" in msgspec.json.encode(author.asked[0]).decode()
-    assert "[… the rest is in #m6]" in author.read
+    assert "[… the rest is in #m0]" in msgspec.json.encode(author.asked[0]).decode()
+    assert "[… the rest is in #m2]" in author.read
     assert talk.receipts[-1].summary.digested == 1
     assert SUMMARY in author.previous[1]
-    assert "#m2]" not in msgspec.json.encode(author.asked[1]).decode()  # a model has read it
+    assert "#m0]" not in msgspec.json.encode(author.asked[1]).decode()  # a model has read it
 
 
 async def test_nothing_is_said_where_no_text_is_too_long():

@@ -280,18 +280,31 @@ def test_what_was_read_makes_room_and_nothing_is_folded_again_and_again():
     assert "48151623" in json.dumps(sent(talk))
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_huge_result_after_a_long_question_is_cut_until_it_fits(preset):
+    talk = talking(preset=preset, window=8_000, max_output=1)
+    talk.add(question("Find the fault. " + "Tell nobody what you see there, and mend it with care. " * 150))
+    for number in range(4):
+        talk.add(*exchange("chat", number, code(200, number)))
+    talk.context()
+    talk.add(*exchange("chat", 9, code(20_000, 9)))
+
+    assert "def run(self)" in results(sent(talk))[-1]
+
+
 @pytest.mark.parametrize("share", [0.65, 0.8])
 def test_a_long_reply_is_whole_when_the_user_answers_it(share):
     talk = talking()
-    for number in range(12):
-        talk.add(question(f"Write file {number}."), answer(code(800, number)))
+    for number in range(6):
+        talk.add(question(f"What is in file {number}?"), *exchange("chat", number, code(1_500, number)))
+        talk.add(answer("It is code."))
     talk.add(question("Write the whole module."))
     written = sized(talk, int(share * room(talk)), seed=99)
     talk.add(answer(written), question("Shorter, please."))
 
     messages = sent(talk)
     assert [one["content"] for one in messages[-2:]] == [written, "Shorter, please."]
-    assert messages[0]["content"].startswith("[Earlier messages #m0 to #m")
+    assert talk.receipts[-1].decision in ("reduce", "summarise")
 
 
 def test_asking_again_changes_nothing():

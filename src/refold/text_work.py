@@ -153,6 +153,24 @@ async def run_text_act(size: int, function: Callable[..., T], *args: Any) -> T:
         cancelled = None
 
 
+async def call_in_thread(function: Callable[[], T]) -> T:
+    """Call a function of the user, which may block for as long as it likes, in a daemon thread of its own: the
+    threads above stay free, and a program that ends does not wait for it. A cancelled caller stops waiting.
+    """
+
+    def call() -> T:
+        try:
+            return function()
+        except StopIteration as error:  # a future takes none
+            raise RuntimeError("the function raised StopIteration") from error
+
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+    job = _Job(partial(copy_context().run, call), outcome, loop)
+    threading.Thread(target=_run_job, args=(job,), name="refold-function", daemon=True).start()
+    return await outcome
+
+
 def _begin(function: Callable[..., T], args: tuple[Any, ...]) -> asyncio.Future[T]:
     """Queue a call for the threads; it runs with the context variables of the caller."""
     global _workers  # noqa: PLW0603

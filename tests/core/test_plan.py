@@ -254,10 +254,18 @@ class TestStagesThatASummaryOvertakes:
     def test_they_run_where_they_make_smaller_what_stays(self):
         planned = plan(
             self.state(1, 3),
-            frame(90, stages=(DropReasoning(),), target=Tokens(40), cut=LastMessages(4)),
+            frame(90, stages=(DropReasoning(),), target=Tokens(40), cut=LastMessages(3)),
             TURN_START,
         )
         assert (planned.decision, seqs(planned.edits)) == ("summarise", [1, 3])
+
+    def test_they_are_enough_where_a_summary_would_hardly_be_shorter_than_what_leaves(self):
+        planned = plan(
+            self.state(1, 3),
+            frame(90, stages=(DropReasoning(),), target=Tokens(40), cut=LastMessages(4)),
+            TURN_START,
+        )
+        assert (planned.decision, seqs(planned.edits)) == ("reduce", [1, 3])
 
     def test_stages_that_remember_a_boundary_run_in_any_case(self):
         state = folded("u a:x t:x a u a", TextCounter())

@@ -47,6 +47,18 @@ def test_a_prefix_is_the_view_as_it_was():
         assert (prefix.chain, list(prefix.turn_starts)) == (fresh.chain, list(fresh.turn_starts))
 
 
+@pytest.mark.parametrize("order", [(5, 2, 8, 3), (8, 1), (2, 6, 4)])
+def test_a_hash_does_not_depend_on_the_hashes_asked_for_before(order):
+    messages = talk("u a:x t:x a u t:q a u")
+    view = View.of(messages, CHAT, FlatCounter(), key=b"key")
+    for size in order:
+        fresh = View.of(messages[:size], CHAT, FlatCounter(), key=b"key")
+        assert view.prefix(size).chain == fresh.chain
+    fork = view.prefix(4).append(user("other"))
+    assert fork.chain == View.of([*messages[:4], user("other")], CHAT, FlatCounter(), key=b"key").chain
+    assert view.chain == View.of(messages, CHAT, FlatCounter(), key=b"key").chain
+
+
 def test_sums_over_ranges():
     view = View.of([user("a"), user("bbb"), user("cc")], CHAT, TextCounter())
     assert view.tokens == TokenCount(counted=6)

@@ -17,7 +17,7 @@ from refold.core.policy import Age, LastMessages, ReportedOverflow
 from refold.sync import Conversation, Engine, answer_recall
 from refold.testing import Say, ScriptedUpstream
 from tests.core.conversations import TextCounter
-from tests.features.folds import ALL, Run, Writer
+from tests.features.folds import ALL, LongWriter, Run, Writer
 from tests.features.tool_outputs import FAILURES, LOOK_ALIKES
 from tests.formats import KEYS, answer, chat_call, chat_result, question, turn, violations
 from tests.gateway.conftest import served
@@ -449,6 +449,52 @@ async def test_no_paid_summary_is_lost_in_a_window_that_fills_fast(words):
     used = run.folds()["model"] + run.count(refold.SummarySwitched)
     assert run.count(refold.SummaryDiscarded) == 0
     assert run.count(refold.SummaryWritten) - used <= 1
+    await run.chat.close()
+
+
+@pytest.mark.feature("N4", "N5")
+@pytest.mark.parametrize(
+    ("preset", "window", "seed"),
+    [
+        ("refold", 4_000, 1),
+        ("refold", 8_000, 2),
+        ("refold", 12_000, 2),
+        ("refold", 32_000, 4),
+        ("lis", 8_000, 2),
+    ],
+)
+async def test_no_paid_summary_is_larger_than_what_it_replaces(preset, window, seed):
+    run = Run(preset, window, LongWriter())
+    run.writer.count = run.chat.state.counter.text
+    await run.work(seed)
+    assert run.writer.asked
+    ends = [one for one in run.events if isinstance(one, refold.CompactionEnd)]
+    assert [one.problem for one in ends if "it takes" in one.problem] == []
+    assert [one.reason for one in run.chat.receipts if "it takes" in one.reason] == []
+    used = run.folds()["model"] + run.count(refold.SummarySwitched) + run.count(refold.SummaryDiscarded)
+    assert run.writer.asked - used <= 2  # one may be ready, and another one stand by for its digest
+    await run.chat.close()
+
+
+@pytest.mark.feature("N4", "N5")
+@pytest.mark.parametrize("role", ["system", "user"])
+async def test_a_model_is_not_asked_about_a_reminder_alone(role):
+    run = Run("refold", 6_000, LongWriter())
+    run.writer.count = run.chat.state.counter.text
+    note = "<system-reminder>\n" + "The branch is main and clean.\n" * 210 + "</system-reminder>"
+    opening = [question("Find the lost boat."), {"role": role, "content": note}]
+    await run.chat.add(*(opening if role == "system" else reversed(opening)))
+    await run.chat.add({"role": "system", "content": "Be brief."})
+    for number in range(8):
+        text = "".join(f"pier {number} has boat {place} at anchor\n" for place in range(260))
+        call, result = chat_call("read", path=f"{number}.txt"), chat_result("read", text)
+        call["tool_calls"][0]["id"] = result["tool_call_id"] = f"call_{number}"
+        await run.chat.add(call, result)
+        await run.chat.context()
+        await run.chat.ready()
+    asked = [{one["role"] for one in source} for source in run.writer.sources]
+    assert asked
+    assert all("assistant" in roles for roles in asked)
     await run.chat.close()
 
 

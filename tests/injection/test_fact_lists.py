@@ -35,7 +35,7 @@ def digest_of(*messages) -> str:
     chat = Conversation("gpt-4o", window=4_000)
     for message in ("Port the timetable.", *messages):
         chat.add(message)
-    for number in range(5):
+    for number in range(12):
         chat.add(
             {"role": "assistant", "content": f"Reply {number}. {SAILINGS}"}, f"Next step {number} please."
         )

@@ -407,7 +407,10 @@ class Folded(Struct, frozen=True, dict=True):
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
             (item.message for item in items), (item.tokens for item in items)
         )
-        return structs.replace(self, shown=shown, edited=tuple(item.seq for item in items), base=self.size)
+        edited = tuple([item.seq for item in items])
+        folded = structs.replace(self, shown=shown, edited=edited, base=self.size)
+        vars(folded)["items"] = Shown(tuple(items), folded.active)  # the cached property, known already
+        return folded
 
     def _placed(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items with system messages at places that the dialect allows."""

@@ -1,7 +1,7 @@
 """The plan: the window to send now, and the reasons for its changes.
 
-`plan` is the one pure entry that the gateway, the library, the chat, the replay and the dashboard use, so
-they cannot disagree. It measures, evaluates the policy's triggers, runs its stages, cuts, and requests a
+`plan` is the one pure entry that the library, the gateway, the command line and the replay use, so they cannot
+disagree. It measures, evaluates the policy's triggers, runs its stages, cuts, and requests a
 summary if one is needed. Writing the summary happens outside of this module and may fail: `resolve`
 applies it. Without it, the plan's window can be sent as it is, or the plan has a `refusal`.
 """
@@ -16,6 +16,7 @@ from refold.core import cut as cuts
 from refold.core.assemble import assemble, lead_of
 from refold.core.budget import exact, share_of, tokens_of
 from refold.core.cut import cut_at
+from refold.core.digest.typed_text import is_typed
 from refold.core.emergency import squeeze_in
 from refold.core.fold import Folded
 from refold.core.measure import measure
@@ -38,7 +39,7 @@ from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import units
 from refold.core.stages.tool_results import PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
-from refold.core.system_messages import holds_more, is_setting, newest_instruction
+from refold.core.system_messages import INSTRUCTION_ROLES, holds_more, is_setting, newest_instruction
 from refold.core.triggers import (
     fold_count,
     fold_point,
@@ -49,8 +50,8 @@ from refold.core.triggers import (
 )
 from refold.core.unread_cut import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
-from refold.model.budget import Tokens
-from refold.model.message import compaction_span
+from refold.model.budget import Share, Tokens
+from refold.model.message import Message, compaction_span
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
 from refold.model.window import Window
@@ -65,6 +66,13 @@ FREE = 0.1
 """Share of the room that stays free for messages until the next compaction."""
 MANUAL_SHARE, LEAST_MANUAL = 0.3, 400
 """Room for a summary that was asked for: a share of the messages that leave, and the least number of tokens."""
+MOST_OF_SOURCE = 0.9
+"""Share of the text that a summary replaces: a summary that takes more frees nothing and loses the exact words."""
+WORTHWHILE = 1.5
+"""A model is asked only if the summary replaces so many times the least room that a summary gets: the answer is
+paid for, and must free room."""
+LEAST_ASKED = 100
+"""Tokens that a summary on request must replace for a model to be asked: fewer are their own summary."""
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -86,6 +94,9 @@ class SummaryRequest(Struct, frozen=True):
     calls, and the messages that this compaction covers, except the user's."""
     since: int = 0
     """Number of the first message after the provider's compaction."""
+    asks_model: bool = True
+    """False if a model's answer is not worth its price: what leaves is hardly larger than a summary or holds only
+    instructions and a client's own reminders, or the stages have freed enough. A summary that is ready is used."""
 
     @property
     def leaving(self) -> tuple[Item, ...]:
@@ -145,7 +156,8 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     shown, more = reduce(folded.touchable, policy.stages, room)
     reduced, edits = _prune_until(folded.show(shown.items), more) if more else folded, (*cut, *more)
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
-    if not is_due or (_is_small(reduced, frame, now) and not now.is_prepared):
+    is_small = bool(is_due) and _is_small(reduced, frame, now)
+    if not is_due or (is_small and not now.is_prepared):
         return found
     if policy.hard and not now.is_prepared and (dropped := _plan_with_hard_stages(found)):
         return dropped
@@ -154,7 +166,21 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     request = _request(reduced, frame, now)
     if request is None:
         return _make_fit(found)
+    if is_small:
+        request = structs.replace(request, asks_model=False)
+    elif edits and not now.is_prepared and _is_hardly_shorter(request, reduced, frame, now):
+        return found
     return structs.replace(found, decision="summarise", request=request)
+
+
+def _is_hardly_shorter(request: SummaryRequest, folded: Folded, frame: Frame, now: Now) -> bool:
+    """True if there is room for all that a summary would replace, or almost: it then stays as it is, since a summary
+    would lose its words and save nothing. The presets of other systems, which have no target, summarise all the same.
+    """
+    is_asked_for = now.moment in ("manual", "overflow")
+    if is_asked_for or frame.policy.target == Share(0.0) or not fits(folded, frame, now):
+        return False
+    return request.max_tokens >= share_of(MOST_OF_SOURCE, _source_size(folded, request.kept, frame))
 
 
 def _prune_until(folded: Folded, edits: tuple[Edit, ...]) -> Folded:
@@ -197,6 +223,9 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
     folded = shown.lead_by(summaries, lead).show(kept)
     size, source = size_of(folded, frame), size_of(shown, frame)
+    if summary.kind == "model":  # it is paid for, and was written from the messages as they came
+        covered = (edit for edit in planned.edits if edit.seq < summary.last)
+        source += sum(edit.before - edit.after for edit in covered)
     verdicts = check_summary(summary.text, tokens=size, source_tokens=source)
     failed = next((verdict for verdict in verdicts if not verdict.passed), None)
     if failed and fits(shown, frame, now):
@@ -236,7 +265,8 @@ def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     share, most = exact(soft), fold_count(frame.policy.triggers)
     is_soon = size_of(folded, frame) >= share * fold_point(folded, frame, now)
     is_soon = is_soon or (most is not None and len(folded.shown) >= share * most)
-    return _request(folded, frame, now) if is_soon else None
+    request = _request(folded, frame, now) if is_soon else None
+    return request if request and request.asks_model else None
 
 
 def _is_small(folded: Folded, frame: Frame, now: Now) -> bool:
@@ -261,18 +291,47 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     kept = _kept(folded, last, effective)
     if len(kept) == len(items) and not _is_summary_large(folded, frame, now):
         return None
-    split = cuts.split_turn(folded.shown, at)
-    return SummaryRequest(
+    split, source = cuts.split_turn(folded.shown, at), _source_size(folded, kept, frame)
+    room = _summary_room(kept, frame, now, effective)
+    request = SummaryRequest(
         first=0 if frame.policy.scope == "cumulative" else first,
         last=last,
         items=items[:at],
         kept=kept,
         previous=folded.summaries,
-        max_tokens=_manual_room(folded, kept, frame, now, _summary_room(kept, frame, now, effective)),
+        max_tokens=room if now.cut is not None else min(room, _most_for(source, folded, frame, now)),
         turn_from=folded.number(split.start) if split else None,
         apart=_covered_by_provider(items, span),
         since=items[span.stop - 1].seq + 1 if span else 0,
     )
+    is_worthwhile = _is_worthwhile(request, source, folded, frame, now)
+    return request if is_worthwhile else structs.replace(request, asks_model=False)
+
+
+def _source_size(folded: Folded, kept: tuple[Item, ...], frame: Frame) -> int:
+    """Tokens that a summary tells of: the messages that leave, and the summary before if it is written into the new one."""
+    stay = {item.seq for item in kept}
+    leaving = sum(item.tokens for item in folded.items.items if item.seq not in stay)
+    return leaving + (folded.lead.tokens if frame.policy.scope == "cumulative" else 0)
+
+
+def _is_worthwhile(request: SummaryRequest, source: int, folded: Folded, frame: Frame, now: Now) -> bool:
+    """True if a model should be asked for the summary."""
+    if now.moment == "manual":
+        return source >= LEAST_ASKED
+    # A trigger by the number of messages may fire in an almost empty window: the share refers to what is there.
+    room = min(effective_for(frame, now), folded.tokens)
+    least = share_of(min(frame.policy.least_summary, LEAST_SUMMARY), room)
+    if source < share_of(WORTHWHILE, least):
+        return False
+    is_unread = bool(request.previous) and request.previous[-1].kind != "model"
+    leaving = request.leaving
+    return is_unread or not leaving or any(_is_conversation(item.message) for item in leaving)
+
+
+def _is_conversation(message: Message) -> bool:
+    """False for an instruction, and for a message of the user's in which a client wrote all of the text."""
+    return message.role not in INSTRUCTION_ROLES and (message.role != "user" or is_typed(message))
 
 
 def _is_summary_large(folded: Folded, frame: Frame, now: Now) -> bool:
@@ -364,17 +423,14 @@ def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int
     return max(wanted, min(left, share_of(min(least, LEAST_SUMMARY), effective)))
 
 
-def _manual_room(folded: Folded, kept: tuple[Item, ...], frame: Frame, now: Now, room: int) -> int:
-    """The room for a summary that was asked for: a share of the messages that leave. There is room for more in
-    a window that is not full, but then the compaction would free nothing.
+def _most_for(source: int, folded: Folded, frame: Frame, now: Now) -> int:
+    """Most tokens of a summary that tells of so many. A summary that was asked for takes a smaller share: there is
+    room for more in a window that is not full, but then the compaction would free nothing.
     """
-    if now.moment != "manual" or now.cut is not None:
-        return room
-    stay = {item.seq for item in kept}
-    leaving = sum(item.tokens for item in folded.items.items if item.seq not in stay)
-    if frame.policy.scope == "cumulative":
-        leaving += folded.lead.tokens  # the summary before is written into the new one
-    return min(room, max(share_of(MANUAL_SHARE, leaving), LEAST_MANUAL))
+    # Summaries of their own messages only are told in a line each once there is a newer one.
+    replaced = source if frame.policy.scope == "cumulative" else source + folded.lead.tokens
+    most = max(share_of(MOST_OF_SOURCE, replaced), LEAST_ASKED // 2)
+    return min(most, max(share_of(MANUAL_SHARE, source), LEAST_MANUAL)) if now.moment == "manual" else most
 
 
 def _make_fit(planned: Plan) -> Plan:

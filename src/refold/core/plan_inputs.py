@@ -130,14 +130,14 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
     before = folded.lead.tokens or frame.bridge
     if newest is not None and folded.lead.tokens and view.dialect.system_follows_user:
         before += frame.bridge  # it may have to stand first
-    if folded.lead.ends_with_assistant:
-        before += frame.bridge
+    if folded.lead.ends_with_assistant or (folded.lead.tokens and not folded.lead.messages):
+        before += frame.bridge  # the summary stands among the instructions, and the assistant may speak first
     if compacted and view.dialect.starts_with_user:
         before += frame.bridge
     settings = (item.seq for item in items if is_setting(item.message))
     pinned = folded.pinned | {*settings, *compacted}
     free = limit_for(frame, now) - instructions - before
-    tools = frame.policy.file_tools
+    tools, target = frame.policy.file_tools, target_for(frame, now) - instructions - before
     return Room(
         max(0, free),
         instructions + before,
@@ -147,6 +147,7 @@ def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
         newest=newest,
         tools=tools,
         pruned=folded.pruned,
+        target=max(0, min(free, target)),
     )
 
 

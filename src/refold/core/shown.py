@@ -6,7 +6,7 @@ its position and its number, so the original can always be found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Protocol
 
@@ -45,11 +45,14 @@ class Shown(Struct, frozen=True):
         """The list from an index on."""
         return Shown(self.items[index:], max(0, self.protected - index))
 
-    def replace(self, changed: Mapping[int, Message], counter: TokenCounter) -> Shown:
-        """The same list with other messages at some indices, counted again."""
-        items = list(self.items)
+    def replace(
+        self, changed: Mapping[int, Message], counter: TokenCounter, counts: Mapping[int, int] | None = None
+    ) -> Shown:
+        """The same list with other messages at some indices, counted again unless `counts` has their tokens."""
+        items, known = list(self.items), counts or {}
         for index, message in changed.items():
-            items[index] = Item(message, items[index].seq, counter.message(message))
+            tokens = known[index] if index in known else counter.message(message)
+            items[index] = Item(message, items[index].seq, tokens)
         return structs.replace(self, items=tuple(items))
 
     def without(self, indices: Collection[int]) -> Shown:
@@ -78,6 +81,8 @@ class Room(Struct, frozen=True):
     """The tools that read files and the tools that change them."""
     pruned: int = 0
     """The prune boundary: tool results in messages below this number are not pruned again."""
+    target: int = 0
+    """Tokens for messages if the policy's target is reached; 0 if it leaves none or is not known."""
 
     def pressure(self, shown: Shown) -> Fraction:
         """Used share of the window, instructions included."""
@@ -141,16 +146,16 @@ def handle_of(seq: int, part: int | None = None) -> str:
 HANDLE_PATTERN = r"#[ms]\d+(?:\.\d+)?"
 
 
-def numbered_parts(message: Message) -> Iterator[tuple[int, Part, int | None]]:
+def numbered_parts(message: Message) -> Sequence[tuple[int, Part, int | None]]:
     """The parts of a message, each with its index and the number in its handle; None if the message has only one part.
 
     Reasoning is skipped and not counted: a stage may have dropped it, and a handle must mean the same part
     before and after.
     """
     parts = [(place, part) for place, part in enumerate(message.parts) if type(part) is not Reasoning]
-    is_one = len(parts) == 1
-    for number, (place, part) in enumerate(parts, 1):
-        yield place, part, None if is_one else number
+    if len(parts) == 1:
+        return ((*parts[0], None),)
+    return [(place, part, number) for number, (place, part) in enumerate(parts, 1)]
 
 
 def part_of(original: Message, number: int) -> Part | None:
@@ -165,10 +170,17 @@ def is_stub(text: str, handle: str) -> bool:
 
 
 def changed(
-    stage: str, shown: Shown, messages: Mapping[int, Message], room: Room, reason: Callable[[Item], str]
+    stage: str,
+    shown: Shown,
+    messages: Mapping[int, Message],
+    room: Room,
+    reason: Callable[[Item], str],
+    counts: Mapping[int, int] | None = None,
 ) -> StageResult:
-    """Build the result of replacing messages. Counts, edits and handles are computed here for all stages."""
-    after = shown.replace(messages, room.counter)
+    """Build the result of replacing messages. Counts, edits and handles are computed here for all stages;
+    `counts` are the tokens of messages that a stage has counted already.
+    """
+    after = shown.replace(messages, room.counter, counts)
     edits = tuple(
         Edit(stage, item.seq, item.tokens, after.items[index].tokens, reason(item), handle_of(item.seq))
         for index, item in ((index, shown.items[index]) for index in sorted(messages))

@@ -19,12 +19,12 @@ from refold.model.dialect import Dialect
 from refold.model.message import Message, Opaque, opening_span
 
 MOVED = "a system message may stand only behind a user message"
-_ROLES = ("system", "developer")
+INSTRUCTION_ROLES = ("system", "developer")
 
 
 def is_setting(message: Message) -> bool:
     """True for a system or developer message that sets an option at its provider, with or without text."""
-    return message.role in _ROLES and any(type(part) is Opaque for part in message.parts)
+    return message.role in INSTRUCTION_ROLES and any(type(part) is Opaque for part in message.parts)
 
 
 def newest_instruction(items: Iterable[Item]) -> int | None:
@@ -117,6 +117,6 @@ def moved_edits(before: Sequence[Item], after: Sequence[Item]) -> tuple[Edit, ..
 def _displaced(items: Sequence[Item]) -> Iterable[Item]:
     newest = -1
     for item in items[opening_span([item.message for item in items[:2]]) :]:
-        if item.seq < newest and item.message.role in _ROLES:
+        if item.seq < newest and item.message.role in INSTRUCTION_ROLES:
             yield item
         newest = max(newest, item.seq)

@@ -179,13 +179,16 @@ def file_accesses(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> tuple[File
     return _accesses(call.name, call.arguments, kinds)
 
 
-def call_key(call: ToolCall, kinds: ToolKinds = COMMON_TOOLS) -> str:
-    """Return a key that two calls share if they do the same: run one command, or access one file.
+def call_key(
+    call: ToolCall, kinds: ToolKinds = COMMON_TOOLS, accesses: tuple[FileAccess, ...] | None = None
+) -> str:
+    """Return a key that two calls share if they do the same: run one command, or access one file. `accesses`
+    are the files of the call, if the caller knows them.
 
     Other arguments of a shell, such as a description or a limit of time, make no difference, and neither do
     a redirection of its errors or a limit of its printed lines.
     """
-    accesses = file_accesses(call, kinds)
+    accesses = file_accesses(call, kinds) if accesses is None else accesses
     if accesses:
         said = "\0".join(access.path for access in accesses)
     elif _is_named(call.name, kinds, "shells"):

@@ -60,6 +60,8 @@ KEPT_QUESTION_SHARE = 0.15
 """Share of the room. A longer question is left to the summary once the assistant has begun to answer it."""
 LEAST_BESIDE = 0.05
 """Share of the room that uncut messages leave for a summary of everything else."""
+SMALL_ROOM, LEAST_NOTE = 400, 100
+"""In a room below so many tokens, that share is less than the frame of a note and a line of the task take: this much is left."""
 LEAST = 50
 """Least tokens for a cut message: with fewer, only its handle would be left."""
 WORTHWHILE = 8
@@ -107,7 +109,7 @@ def fit_unread(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Ed
     room, items = effective_for(frame, now), folded.items.items
     stays = needed(folded, room)
     is_everything = len(stays.all) == len(items) and not folded.summaries
-    left = room - max(frame.bridge, 0 if is_everything else share_of(LEAST_BESIDE, room))
+    left = room - max(frame.bridge, 0 if is_everything else _beside(room))
     if sum(items[index].tokens for index in stays.all) <= left:
         return folded, ()
     pinned = {index for index in stays.all if _is_fixed(folded, items[index])}
@@ -119,6 +121,12 @@ def fit_unread(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Ed
         if most >= LEAST:
             return _cut(folded, frame, cuttable, stays.all - cuttable, most)
     return folded, ()
+
+
+def _beside(room: int) -> int:
+    """Tokens that uncut messages leave for a summary of everything else."""
+    least = min(LEAST_NOTE, 3 * room // 5, room - LEAST) if room < SMALL_ROOM else 0
+    return max(share_of(LEAST_BESIDE, room), least)
 
 
 def _cut(

@@ -62,7 +62,6 @@ class ViewEntry(Struct, frozen=True, gc=False):
 
     message: Message
     tokens: int
-    chain: bytes
     progress: Progress
     violations: tuple[Violation, ...]
     tokens_to: int
@@ -74,7 +73,7 @@ class ViewEntry(Struct, frozen=True, gc=False):
 class ViewLog:
     """The append-only data that the views of one branch share."""
 
-    __slots__ = ("broken", "calls", "entries", "messages", "starts")
+    __slots__ = ("broken", "calls", "chains", "entries", "hashed", "messages", "starts")
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -84,6 +83,26 @@ class ViewLog:
         self.starts: list[int] = []
         self.broken: list[int] = []
         """Indices of entries with violations."""
+        self.chains: dict[int, bytes] = {}
+        """Hashes over the first messages, by their number, as far as they were asked for: most views are never
+        compared. Two threads that ask for the same hash store the same bytes."""
+        self.hashed = 0
+        """The number of messages of the last hash that was added, mostly the longest."""
+
+    def chain(self, size: int, key: bytes) -> bytes:
+        """The hash over the first `size` messages."""
+        known = self.chains.get(size)
+        if known is not None:
+            return known
+        start = self.hashed
+        if start > size:
+            start = max((one for one in tuple(self.chains) if one <= size), default=0)
+        chain = self.chains[start] if start else start_chain(key)
+        for message in self.messages[start:size]:
+            chain = extend_chain(chain, message, key)
+        self.chains[size] = chain
+        self.hashed = size
+        return chain
 
     def upto(self, size: int, dialect: Dialect) -> ViewLog:
         """A separate log for a view that forks after `size` messages."""
@@ -92,6 +111,8 @@ class ViewLog:
         log.entries, log.messages = self.entries[:size], self.messages[:size]
         log.starts = self.starts[:turns]
         log.broken = self.broken[: bisect_left(self.broken, size)]
+        log.chains = {one: chain for one, chain in tuple(self.chains.items()) if one <= size}
+        log.hashed = max(log.chains, default=0)
         return log
 
     def _calls_upto(self, size: int, dialect: Dialect) -> Calls:
@@ -138,7 +159,7 @@ class Starts(Sequence[int]):
 
 
 class View(Struct, frozen=True, eq=False):
-    """The messages of a branch, counted, verified and hashed as they arrived."""
+    """The messages of a branch, counted and verified as they arrived, and hashed on demand."""
 
     dialect: Dialect
     counter: TokenCounter
@@ -228,7 +249,7 @@ class View(Struct, frozen=True, eq=False):
     @property
     def chain(self) -> bytes:
         """Hash over all messages so far."""
-        return self.last.chain if self.last else start_chain(self.key)
+        return self.log.chain(self.size, self.key) if self.log else start_chain(self.key)
 
     @property
     def progress(self) -> Progress:
@@ -293,7 +314,6 @@ class View(Struct, frozen=True, eq=False):
         return ViewEntry(
             message,
             tokens,
-            extend_chain(last.chain if last else start_chain(self.key), message, self.key),
             state,
             broken,
             (last.tokens_to if last else 0) + tokens,

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from hashlib import sha256
+from inspect import isawaitable, iscoroutinefunction, unwrap
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -44,7 +45,7 @@ from refold.ports.models import Summariser, SummaryTask
 from refold.ports.records import Batch, Call, Compaction, CompactionState, Embedding, Session, StoredSummary
 from refold.ports.store import SessionRows, Store
 from refold.summarisers import checked
-from refold.text_work import run_text_work
+from refold.text_work import call_in_thread, run_text_work
 from refold.wire.sdk import plain_message
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ another."""
 
 _log = logging.getLogger("refold")
 
-ENOUGH = 0.3
+ENOUGH = 0.25
 """Share of the messages that a compaction would take out now: a summary that covers so many is used, and no
 other is paid for."""
 LEASE_S = 60.0
@@ -256,7 +257,8 @@ class SummaryJobs:
             if task is not None and not task.done():
                 problem = f"the model took longer than {seconds:g} seconds"
         if self.place == place and not (self._ready and self._ready[0] == place):
-            self._failed, self._problem = place, problem
+            # A skip before this wait is no reason to ask again: the model was waited for since.
+            self._failed, self._problem, self._has_skipped = place, problem, False
 
     @contextmanager
     def awaiting(self) -> Iterator[None]:
@@ -530,8 +532,8 @@ class SummaryJobs:
             if summary is not None and made.digested:
                 summary = structs.replace(summary, digested=made.digested)
         except Exception as error:  # noqa: BLE001  # code of the user's: its failure must not stop the conversation
-            _log.warning("a summary could not be written: %s", type(error).__name__)
-            summary, problem = None, type(error).__name__
+            summary, problem = None, str(error) if isinstance(error, NotText) else type(error).__name__
+            _log.warning("a summary could not be written: %s", problem)
         if summary is None and isinstance(summariser, SummariserCall):
             problem = summariser.failure or problem
         bill = bill_of(summariser, summary)
@@ -951,11 +953,17 @@ class Breaker:
 
 
 class SummaryFunction(Protocol):
-    """A user's function that writes summaries; an empty text means that none could be written."""
+    """A user's function that writes summaries, `async def` or plain; an empty text means that none could be
+    written. A plain one is called in a thread of its own.
+    """
 
-    async def __call__(
+    def __call__(
         self, messages: Sequence[dict[str, Any]], *, previous: str, max_tokens: int
-    ) -> str: ...
+    ) -> Awaitable[str] | str: ...
+
+
+class NotText(TypeError):
+    """A user's function returned something else than a text. The message names the type, never the value."""
 
 
 @runtime_checkable
@@ -975,11 +983,23 @@ class FunctionSummariser:
     async def write(self, task: SummaryTask) -> Summary | None:
         size = task.characters
         messages = await run_text_work(size, self._plain, task)
-        text = (await self.function(messages, previous=task.previous, max_tokens=task.max_tokens)).strip()
+        ask = partial(self.function, messages, previous=task.previous, max_tokens=task.max_tokens)
+        answer = ask() if _is_async(self.function) else await call_in_thread(ask)
+        text: object = await answer if isawaitable(answer) else answer
+        if not isinstance(text, str):
+            kind = "None" if text is None else type(text).__name__
+            raise NotText(f"the summariser returned {kind}, not text")
+        text = text.strip()
         return await run_text_work(size + len(text), checked, text, task, self._count) if text else None
 
     def _plain(self, task: SummaryTask) -> list[dict[str, Any]]:
         return [plain_message(passage.message, self._dialect) for passage in task.passages]
+
+
+def _is_async(function: SummaryFunction) -> bool:
+    """Whether a call of the function returns at once, with a coroutine: it may use the running event loop."""
+    own = unwrap(function)
+    return iscoroutinefunction(own) or iscoroutinefunction(getattr(own, "__call__", None))  # noqa: B004
 
 
 def valid_unicode(summary: Summary | None) -> Summary | None:
@@ -995,11 +1015,15 @@ class SummariserCall:
     def __init__(self, summariser: Summariser) -> None:
         # The bill of the last task is read afterwards: a copy has no other task in between.
         self._summariser = copy(summariser) if isinstance(summariser, BillingSummariser) else summariser
-        self._is_asked = False
+        self._is_asked, self._fault = False, ""
 
     async def write(self, task: SummaryTask) -> Summary | None:
         self._is_asked = True
-        return await self._summariser.write(task)
+        try:
+            return await self._summariser.write(task)
+        except NotText as error:
+            self._fault = str(error)
+            raise
 
     @property
     def is_asked(self) -> bool:
@@ -1008,7 +1032,7 @@ class SummariserCall:
     @property
     def failure(self) -> str:
         """Why no model answered; empty if one did, or if the summariser does not say."""
-        return getattr(self._summariser, "failure", "") if self._is_asked else ""
+        return self._fault or getattr(self._summariser, "failure", "") if self._is_asked else ""
 
     def bill(self, summary: Summary | None = None) -> Mapping[str, Usage]:
         """Return the cost so far by model. If there is a summary, its model is the last."""

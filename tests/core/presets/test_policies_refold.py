@@ -108,5 +108,21 @@ def test_it_folds_deep():
     assert all(receipt.after < 0.75 * receipt.before for receipt in folds)
 
 
+def test_the_window_is_not_left_empty_after_a_huge_result_was_cut():
+    conversation, before = talk(window=8_000), ()
+    huge = "".join(f"{number}: the log of the ferry has one more entry\n" for number in range(150))
+    conversation.add(user("Read the log."), assistant("", ToolCall("c", "bash", "{}")), tool("c", huge))
+    for number in range(40):
+        conversation.add(*read(number, f"src/file_{number}.py", lines=3))
+        window = conversation.context()
+        if conversation.receipts:
+            break
+        assert window.messages[: len(before)] == before
+        before = window.messages
+    assert conversation.receipts[-1].summary is None
+    assert 2 * 300 < len(window.messages[2].results[0].text) < len(huge)
+    assert conversation.recall("#m2").results[0].text == huge
+
+
 def test_it_is_the_default():
     assert next(iter(PRESETS)) == "refold"

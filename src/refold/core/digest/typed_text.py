@@ -172,7 +172,7 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _DATA = re.compile(
-    r"\s*+(?:[{}]|\"[^\"]{1,80}+\"\s*+:|diff --git |@@ -|\+\+\+ |--- |(?:index|commit) [0-9a-f]{7}|Traceback \(|(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER) [A-Z*])"
+    r"\s*+(?:[{}]|\"[^\"]{1,80}+\"\s*+:|diff --git |@@ -|\+\+\+ |--- |(?:index|commit) [0-9a-f]{7}|Traceback \(|(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER) [A-Z*'\"(])"
     r"|[^\x1b]{0,400}+\x1b\["
 )
 _TERMINAL = re.compile(
@@ -188,6 +188,33 @@ _STAMPED = re.compile(
     re.IGNORECASE,
 )
 """A line of a chat that starts with its time, or a line with the name and time above a chat message."""
+_FILE_LINE = re.compile(
+    r"\s*+={3,}+ [^=\n]{1,200}+={3,}+\s*+|\s*+(?://|#|--|/\*) ?(?:file(?:name)?|path): ?\S[^\n]{0,200}+",
+    re.IGNORECASE,
+)
+"""A line above the text of a file, as programs that print several files write it."""
+_PRINTED = re.compile(
+    r"\s*+(?:[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}[,.][0-9]{3})? --> |HTTP/[0-9.]{1,3} [0-9]{3}|BEGIN:V[A-Z]{3,10}|[Pp]age [0-9]{1,5} (?:of|/) [0-9]{1,5}\s*+$"
+    r"|[0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3} --> |\[?[Tt]ool (?:[Rr]esult|[Oo]utput|[Rr]esponse)s?\]?(?::|\s*+$)"
+    r"|[\[(*#]{0,3}\s?(?:SYSTEM|DEVELOPER|[Ss]ystem|[Dd]eveloper) (?:PROMPT|MESSAGE|INSTRUCTIONS?|[Pp]rompt|[Mm]essage|[Ii]nstructions?)\W{0,4}(?::|$)"
+    r"|#{1,6} [Rr]ules the user gave\b)"
+)
+"""A line of subtitles, of an HTTP response, of a calendar, of a printed page, of a tool's output, of a prompt, or of a digest."""
+_SPOKEN = re.compile(
+    r"\s*+(?:[A-Z][\w.'-]{0,20}+(?: [A-Z][\w.'-]{0,20}+){1,2}(?:  ?| · )[0-9]{1,2}:[0-9]{2}(?: ?[AaPp][Mm])?"
+    r"|\[[0-9]{1,2}:[0-9]{2}(?: ?[AaPp][Mm])?\] [A-Z][\w ,.'-]{0,40}+"
+    r"|@[\w.-]{1,40}+ (?:commented|replied|wrote|· )[^\n]{0,40}+)\s*+"
+)
+"""A line with the name and the time, or the name and the age, above one message of a chat or a thread."""
+_SYSTEM = re.compile(r"\s*+[\[(*#]{0,3}(?:system|assistant|developer)[\])*]{0,3}: ", re.IGNORECASE)
+"""A speaker other than the user. In a task, `System:` may be a section about the user's machine."""
+_FOUND = re.compile(r"\s*+\[[0-9]{1,3}\] \S")
+"""A numbered result of a search."""
+_MANUAL = re.compile(r"(?:NAME|SYNOPSIS|DESCRIPTION|OPTIONS|EXAMPLES?|SEE ALSO)\s*+")
+_COLUMN = re.compile(r"\"?[A-Za-z_][\w ]{0,30}+\"?")
+_HEREDOC = re.compile(r"[^\n<]{0,400}+<<[-~]?\s?(['\"]?)(\w{1,40}+)\1(?:\s[^\n]{0,200}+)?")
+_SPACE = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+"""Blanks other than the usual one. Pages are full of them, and the patterns of this module name the usual one."""
 _NAME_AND_TIME = re.compile(r"\S[^.!?:\n]{0,40}\s[0-9]{1,2}:[0-9]{2}(?: ?[AaPp][Mm])?\s*+")
 _GREETING = re.compile(
     r"\s*+(?:dear|hi|hello|hey|hallo|liebe[rs]?|sehr geehrte|bonjour|hola|estimad|ciao|olá)\b(?:[^.!?]{0,40},\s*+$| [A-Z]\w{1,20}(?: [A-Z]\w{1,20})?$)",
@@ -218,6 +245,8 @@ _SPEAKERS = frozenset(
         "support",
         "you",
         "me",
+        "q",
+        "a",
     )
 )
 _NO_SPEAKERS = frozenset(
@@ -261,7 +290,7 @@ _STRONG = re.compile(
 next paragraph."""
 _ABOVE = re.compile(
     rf"\W*+(?:(?:please|can you|could you|now|and) ){{0,2}}(?:summari[sz]e|translate|proofread|paraphrase|rephrase|shorten)\b[^.!?]{{0,40}}\babove\b"
-    rf"|\^{{2,}}|\W*+tl;?dr\b|[^.!?]{{0,60}}\b(?:the )?above (?:{_TEXTS})\b|[^.!?]{{0,60}}\b(?:{_TEXTS}) above\b",
+    rf"|\^++(?:\s|$)|[^.!?]{{0,20}}\bwhat (?:the|this|that|their|his|her) (?:{_TEXTS}) (?:says?|said)\b|\W*+tl;?dr\b|[^.!?]{{0,60}}\b(?:the )?above (?:{_TEXTS})\b|[^.!?]{{0,60}}\b(?:{_TEXTS}) above\b",
     re.IGNORECASE,
 )
 """A last line that refers to a text above it."""
@@ -438,7 +467,9 @@ class _Reader:
 
     def __init__(self, text: str, *, is_task: bool, is_announced: bool, is_last: bool) -> None:
         self.is_task, self.is_announced, self.is_last = is_task, is_announced, is_last
-        lines = _without_tags(_without_fences([line.removesuffix("\r") for line in text.split("\n")]))
+        text = _SPACE.sub(" ", text)
+        lines = _without_heredocs([line.removesuffix("\r") for line in text.split("\n")])
+        lines = _without_tags(_without_fences(lines))
         lines = _without_quotes(_without_delimited(_without_quotations(lines), is_task=is_task))
         lines = _reference_to_above(_without_data(lines))
         lines, self.is_whole = _beginning(
@@ -473,9 +504,9 @@ class _Reader:
         if self.is_last and at == len(self.lines) - 1:
             return False
         line = self.lines[at].strip(" \t*_")
-        said = _SENTENCE.split(line.rstrip(":：.!?。！？ "))[-1].strip(" \t*_#")
+        said = _SENTENCE.split(line.rstrip(":：.!?。！？ ->→"))[-1].strip(" \t*_#")
         after = self.lines[at + 1 : at + 2 + 2 * MAX_LINES_AFTER_QUESTION]
-        if line.endswith((":", "：")):
+        if line.endswith((":", "：", "->", "→")):
             return self._is_about_text(said, next(filter(None, after), ""))
         if after and after[0] and after[0] != _PLACEHOLDER:  # it does not end a paragraph
             return False
@@ -590,6 +621,18 @@ def _without_fences(lines: Sequence[str], *, pairwise: bool = False) -> list[str
             spans = [(fences[0], fences[-1] if len(fences) > 1 else len(found) - 1)] if fences else []
         found = _replace_spans(found, spans)
     return found
+
+
+def _without_heredocs(lines: list[str]) -> list[str]:
+    """Replace text that a shell command takes from the lines below it, up to the last line with the named word. If there is
+    none, the line is no such command.
+    """
+    last = {line.strip(): at for at, line in enumerate(lines)}
+    spans, end = list[tuple[int, int]](), -1
+    for at, line in enumerate(lines):
+        if at > end and (found := _HEREDOC.fullmatch(line)) and (stop := last.get(found[2], -1)) > at:
+            spans.append((at, end := stop))
+    return _replace_spans(lines, spans)
 
 
 def _without_delimited(lines: list[str], *, is_task: bool) -> list[str]:
@@ -714,6 +757,9 @@ def _document_start(lines: Sequence[str], *, is_task: bool) -> int:
             or _DATA.match(line)
             or _TERMINAL.match(line)
             or _STAMPED.match(line)
+            or _FILE_LINE.fullmatch(line)
+            or _PRINTED.match(line)
+            or _SPOKEN.fullmatch(line)
             or _ROW.fullmatch(line)
             or _is_attribution(line)
         ),
@@ -723,12 +769,16 @@ def _document_start(lines: Sequence[str], *, is_task: bool) -> int:
         *_first_run(lines, _TABLE.match, 2),
         *_first_run(lines, _LOG.match, 2),
         *_first_run(lines, _is_row, 2),
+        *_small_table_start(lines),
+        *_first_run(lines, _FOUND.match, 2),
+        *[at for at, line in enumerate(lines) if _MANUAL.fullmatch(line)][:-1],
         *_first_run(lines, _KEY.match, 3),
         *_first_run(lines, _NUMBERED.match, 3),
         *(at for at, line in enumerate(lines) if at and _GREETING.match(line)),
         *_chat_start(lines),
     ]
     if not is_task:
+        signs += [at for at, line in enumerate(lines) if _SYSTEM.match(line)][:1]
         is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then its first heading is the user's
         signs += [at for at, line in enumerate(lines) if (at or not is_short) and _HEADING.match(line)][:1]
     return min(signs, default=len(lines))
@@ -746,6 +796,17 @@ def _is_header(line: str) -> bool:
 def _is_row(line: str) -> bool:
     """Return True for a row of values that are separated by commas without blanks."""
     return len(_COMMA.findall(line[:400])) > 1
+
+
+def _small_table_start(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the position of the first line that names columns and is followed by a row with as many values, if there is one."""
+    for at in range(len(lines) - 1):
+        commas = len(_COMMA.findall(lines[at][:400]))
+        if commas and len(_COMMA.findall(lines[at + 1][:400])) >= commas:
+            names = _COMMA.split(lines[at][:400].strip())
+            if all(map(_COLUMN.fullmatch, names)):
+                yield at
+                return
 
 
 def _first_run(lines: Sequence[str], is_one: Callable[[str], object], least: int) -> Iterator[int]:

@@ -226,6 +226,9 @@ _FORMS = (
     *((kind, hints, re.compile(form)) for kind, hints, form in _VENDORS),
     *(("api key", (prefix,), re.compile(rf"{re.escape(prefix)}{_WORD}{{20,400}}")) for prefix in _PREFIXES),
 )
+_SHORTEST = 15
+"""Characters of the shortest form, hint included. No form holds a blank, so hints are looked for in the words
+of this length only: half of a text or less."""
 KINDS = frozenset(
     (*(kind for kind, _, _ in _FORMS), "signature", "token", "cookie", "password", "private key", "secret")
 )
@@ -293,7 +296,9 @@ def find_by_form(text: str, low: str) -> Iterator[Secret]:
     """Yield every secret of a text that has a form of its own; `low` is the text in lower case."""
     if "PRIVATE KEY" in text or "Private-Lines" in text:
         yield from _private_keys(text)
-    for number in dict.fromkeys([number for hint, number in _FORM_HINTS if hint in text]):
+    words = " ".join([word for word in text.split() if len(word) >= _SHORTEST])
+    hinted = [number for hint, number in _FORM_HINTS if hint in words] if words else ()
+    for number in dict.fromkeys(hinted):
         kind, _, form = _FORMS[number]
         yield from (Secret(kind, *match.span()) for match in form.finditer(text) if _is_word_start(match))
     for number in dict.fromkeys([number for hint, number in _PLACE_HINTS if hint in low]):

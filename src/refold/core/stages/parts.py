@@ -125,8 +125,13 @@ def rebuilt(shown: Shown, parts: Mapping[tuple[int, int], Part]) -> dict[int, Me
 
 def stub_result(result: ToolResult, text: str) -> ToolResult:
     """The result with `text` as its only content; its media are removed too."""
-    first = next((part for part in result.parts if type(part) is Text), Text(text))
-    return structs.replace(result, parts=(structs.replace(first, text=text),))
+    return structs.replace(result, parts=(_as_text(result, text),))
+
+
+def _as_text(result: ToolResult, text: str) -> Text:
+    """The first text of the result with other words; a new one if the result has none."""
+    first = next((part for part in result.parts if type(part) is Text), None)
+    return Text(text) if first is None else structs.replace(first, text=text)
 
 
 def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolResult:
@@ -136,7 +141,7 @@ def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolR
     if cut == text:
         return result
     media = tuple(part for part in result.parts if type(part) is not Text)
-    return structs.replace(result, parts=(*stub_result(result, cut).parts, *media))
+    return structs.replace(result, parts=(_as_text(result, cut), *media))
 
 
 def cut_piece(piece: ShownPart, limit: int, mark: Mark) -> ToolResult | ToolCall | Text:

@@ -78,19 +78,20 @@ def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, _Cause
     stale: list[tuple[Result, _Cause]] = []
     for at in range(len(results) - 1, -1, -1):
         found, call = results[at], results[at].call
-        if call is None or is_stub(found.result.text, found.handle):
+        text, handle = found.result.text, found.handle
+        if call is None or is_stub(text, handle):
             continue
         accesses = file_accesses(call, kinds)
         reads = [access for access in accesses if access.kind == "read"]
         has_failed = bool(stated_errors(found.result, is_content=bool(reads)))
-        repeated, key = ("repeated", call.name, found.result.text), call_key(call, kinds)
-        causes = [_first(later, [repeated, *([("fixed", key)] if has_failed else [])])]
+        repeated, fixed = ("repeated", call.name, text), ("fixed", call_key(call, kinds, accesses))
+        causes = [_first(later, [repeated, fixed] if has_failed else [repeated])]
         causes += [_outdated(later, reads)] if reads and not has_failed else []
         if known := [cause for cause in causes if cause is not None]:
             stale.append((found, min(known, key=_position)))
-        later[repeated] = _Cause("repeated", found.handle, at)
+        later[repeated] = _Cause("repeated", handle, at)
         if not has_failed:
-            later["fixed", key] = _Cause("fixed", found.handle, at)
+            later[fixed] = _Cause("fixed", handle, at)
             later.update(_events(found, accesses, at))
     return stale[::-1]
 
