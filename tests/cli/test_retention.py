@@ -15,6 +15,7 @@ import urllib.request
 import pytest
 
 from refold.engine.engine import Engine
+from tests.program import command
 
 DAY = 86_400.0
 PATIENCE_S = 60
@@ -122,7 +123,7 @@ def at_a_terminal(store, answer, *args):
     ours, theirs = pty.openpty()
     environ = os.environ | {"REFOLD_STORE": f"sqlite:///{store}", "NO_COLOR": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "refold", *args],
+        [*command(), *args],
         stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=theirs,
@@ -192,15 +193,13 @@ def test_a_command_with_a_clock_that_is_ahead_deletes_nothing(filled, store):
     refold = filled(0)
     environ = os.environ | {"REFOLD_STORE": f"sqlite:///{store}", "REFOLD_STORE_KEEP_DAYS": "30"}
     for days in ("40", "41"):
-        command = [sys.executable, "-c", AHEAD, days, "new", "c19"]
+        ahead = [sys.executable, "-c", AHEAD, days, "new", "c19"]
         told = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+            ahead, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=True
         )
         assert "warning: not deleted yet: 19 of 20 conversations" in told.stderr
     assert count(refold) == 20
-    subprocess.run(
-        [sys.executable, "-m", "refold", "new", "c18"], env=environ, check=True, timeout=PATIENCE_S
-    )
+    subprocess.run([*command(), "new", "c18"], env=environ, check=True, timeout=PATIENCE_S)
     assert count(refold) == 20
     assert refold("doctor").err == "", "the clock was set right"
 

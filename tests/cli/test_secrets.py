@@ -122,6 +122,36 @@ def test_other_settings_are_shown_without_their_secrets(
     assert not PLANTED.search(shown(refold))
 
 
+@pytest.mark.parametrize("url", ["sqlite://me:planted@x/y.db", "sqlite://me:planted@x", "planted", "pl/nted"])
+@pytest.mark.parametrize(
+    "args", [("conversations",), ("doctor",), ("db", "check"), ("keys", "create"), ("serve", "--port", "0")]
+)
+def test_a_secret_in_the_place_of_a_file_is_not_named_as_its_path(refold, place, monkeypatch, url, args):
+    monkeypatch.setenv("REFOLD_STORE_URL", url)
+    result = refold(*args)
+
+    assert result.code == 2
+    assert not PLANTED.search(seen(result))
+    assert list(place.iterdir()) == [place / ".git"], "no file of this name was made"
+    assert not PLANTED.search(shown(refold))
+
+
+def test_a_word_that_is_the_name_of_a_file_is_a_store(refold, place):
+    assert refold("db", "upgrade", "--store", "./chats").code == 0
+    assert refold("conversations", "--store", "chats").code == 0
+
+
+@pytest.mark.parametrize("command", ["compact", "context", "check"])
+def test_an_address_in_the_place_of_a_model_is_not_shown(refold, place, command):
+    transcript = b'[{"role": "user", "content": "hello"}]'
+    result = refold(command, "-", "--model", "m@https://me:planted@host/v1", stdin=transcript)
+    assert result.code == 2
+    assert "--model takes the name of a model" in result.err
+    named = b'{"model": "m@https://me:planted@host/v1", "messages": %b}' % transcript
+    printed = [refold(command, "-", stdin=named).err, refold(command, "-", "--json", stdin=named).err]
+    assert not PLANTED.search(result.out + result.err + "".join(printed))
+
+
 WRONG = [
     '[store]\nurl = "host=h user=me password=planted"',
     '[store]\nurl = "me:planted@host/db"',

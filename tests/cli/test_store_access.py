@@ -189,6 +189,15 @@ def test_a_command_that_only_reads_leaves_the_tables_of_an_earlier_version(refol
     assert store.read_bytes() == before
 
 
+def test_the_command_that_upgrades_names_the_store_that_was_given(refold, tmp_path):
+    path = tmp_path / "my chats.db"
+    earlier_file(path)
+    result = refold("db", "check", "--store", str(path))
+
+    assert f"run: refold db upgrade --store '{path}'" in result.err.replace("\n", " ").replace("  ", " ")
+    assert refold("db", "upgrade", "--store", str(path)).code == 0
+
+
 def test_a_store_of_an_earlier_version_can_be_backed_up_and_then_upgraded(refold, store, tmp_path):
     earlier_file(store)
 

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from refold.engine.engine import Engine
+from refold.model.errors import ConfigError
 from tests.contract.talks import begin
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -147,6 +148,67 @@ async def test_a_clock_that_was_set_back_deletes_nothing_and_is_no_jump_when_it_
     await engine(store, clock).sweep()
 
     assert await names(store) == {*FIVE}, "the old one is gone, and nothing that was used meanwhile"
+
+
+@pytest.mark.feature("X2")
+@pytest.mark.parametrize("ran_before", [False, True])
+@pytest.mark.parametrize("behind", [1_000.0, START - 400 * DAY, START - 35 * DAY])
+async def test_what_was_used_while_the_clock_was_behind_is_not_old_when_it_is_right(
+    store, behind, ran_before
+):
+    clock = Clock(START - 29 * DAY)
+    await filled(store, clock, "before")
+    clock.now = START
+    await filled(store, clock, *FIVE)
+    if ran_before:
+        await engine(store, clock).sweep()
+    clock.now = behind
+    slow = engine(store, clock)
+    await slow.sweep()
+    for name in ("begun", "before"):
+        talk = await slow.conversation(name)
+        await talk.add("hello")
+        del talk
+    clock.now = START + 2 * HOUR
+    await run_on(store, clock, 29 * 24, step=DAY)
+    assert await names(store) == {*FIVE, "begun", "before"}
+    await run_on(store, clock, 3 * 24, step=DAY)
+    assert await names(store) == set()
+
+
+async def test_a_conversation_dated_by_a_clock_that_was_ahead_does_not_keep_the_others(store):
+    clock = Clock(START + 4_000 * DAY)
+    await filled(store, clock, "ahead")
+    clock.now = START
+    await filled(store, clock, *FIVE)
+    await engine(store, clock).sweep()
+    await (await engine(store, clock).conversation("one")).add("hello again")
+    await run_on(store, clock, 33 * 24, step=DAY)
+
+    assert await names(store) == {"ahead"}
+
+
+@pytest.mark.parametrize("wrong", [float("inf"), float("-inf"), float("nan")])
+async def test_a_clock_without_a_time_is_refused_and_leaves_nothing_behind(store, wrong):
+    clock = Clock()
+    await filled(store, clock, "today")
+    await engine(store, clock).sweep()
+    clock.now = wrong
+    for act in (engine(store, clock).sweep(), engine(store, clock).conversation("new")):
+        with pytest.raises(ConfigError, match="is not a moment"):
+            await act
+    clock.now = START + 2 * HOUR
+    await engine(store, clock).sweep()
+    assert await names(store) == {"today"}
+
+
+async def test_a_row_that_an_infinite_clock_left_behind_is_written_anew(store):
+    clock = Clock()
+    await begun(store, 1, START - 31 * DAY, "old")
+    await filled(store, clock, "today")
+    await store.learn("local", "retention", "time", b'{"at":null,"looked_at":null,"held":null}', START)
+    assert await engine(store, clock).retain() == 1
+    assert await names(store) == {"today"}
 
 
 @pytest.mark.feature("X2")

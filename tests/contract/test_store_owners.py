@@ -19,12 +19,14 @@ from tests.contract.talks import (
     arrival,
     begin,
     call,
+    command,
     compact,
     first_session,
     message,
     new_head,
     next_session,
     planned,
+    queued,
     read,
     say,
     summary,
@@ -58,6 +60,9 @@ async def live(store: Store, owner: str, word: str, conversation: str = "talk") 
     await store.fork(head, 2, side, first_session(side, 2))
     await store.reserve(owner, "key", 1.0)
     await store.cache(owner, "key", summary(word), 1.0)
+    await store.enqueue(head, queued(f"{conversation}/q", word))
+    await store.keep_command(owner, command(head, f"{conversation}/done", word))
+    await store.lease(owner, head.branch, word, now=1.0, until=2.0)
     await store.learn(owner, "limit", "gpt", word.encode(), 1.0)
     await store.put_setting(owner, "preset", word.encode(), 1.0)
     if not await store.keys(owner):
@@ -97,6 +102,8 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "failures": (await store.failures(owner, head.branch))[0],
         "search": await find(store, owner, conversation),
         "pins": await store.pins(head),
+        "queued": await store.queued(owner, head.branch),
+        "commands": await store.commands(owner, head.branch),
         "damaged": await store.damaged(head),
     }
 
@@ -139,6 +146,7 @@ async def all_answers(store: Store, owner: str) -> dict[str, object]:
 ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
     *("embed", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
+    *("enqueue", "begin_command", "keep_command", "lease", "release"),
     *("add_key", "revoke_key", "put_setting", "swap_learnt", "forget"),
 }
 
@@ -169,7 +177,14 @@ async def test_nobody_changes_what_is_another_s(store):
     before = await all_answers(store, ANNA)
     thief = structs.replace(head, owner=BORIS)
 
-    for act in (say(store, thief, "mine"), store.plan(BORIS, planned(thief)), store.pin(thief, 2, on=True)):
+    for act in (
+        say(store, thief, "mine"),
+        store.plan(BORIS, planned(thief)),
+        store.pin(thief, 2, on=True),
+        store.enqueue(thief, queued("mine", "mine")),
+        store.keep_command(BORIS, command(thief, "talk/q", "mine")),
+        store.lease(BORIS, head.branch, "thief", now=99.0, until=100.0),
+    ):
         with pytest.raises(NotFound):
             await act
     assert not await store.attach_summary(BORIS, "talk/main/s0", written("w"))
@@ -177,6 +192,9 @@ async def test_nobody_changes_what_is_another_s(store):
     assert not await store.beat(BORIS, "talk/work", "alpha", 99.0)
     assert not await store.reply(BORIS, "talk/work", "alpha", written("talk/stolen"), None)
     assert not await store.give_up(BORIS, "talk/work", "alpha", "failed")
+    assert not await store.begin_command(BORIS, "talk/q")
+    await store.release(BORIS, head.branch, "alpha")
+    assert await store.lease(ANNA, head.branch, "thief", now=1.5, until=9.0) is None
     assert not await store.revoke_key(BORIS, f"{ANNA}'s", 99.0)
     assert await store.delete(BORIS, "talk") == 0
     assert await store.delete(BORIS) == 0

@@ -39,6 +39,7 @@ from refold.gateway.log import JsonFormatter, TextFormatter
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database
 from tests.gateway.conftest import served
+from tests.program import command
 
 PATIENCE_S = 60
 WRONG: tuple[Any, ...] = ("planted", ["planted"], [["planted"]], {"planted": "planted"}, {"a": ["planted"]})
@@ -216,7 +217,7 @@ async def test_answers_of_the_gateway_and_its_log(planted, who):
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_notice_and_the_log_of_a_gateway_that_starts(planted, form):
-    argv = [sys.executable, "-m", "refold", "serve", "--port", "0"]
+    argv = [*command(), "serve", "--port", "0"]
     flags = ["--server-log", form, "--server-log-level", "debug"]
     pipe = subprocess.PIPE
     process = subprocess.Popen([*argv, *flags], stdout=pipe, stderr=pipe, text=True)
@@ -258,7 +259,7 @@ def test_a_gateway_that_cannot_start(planted, capsys):
     text = planted.path.read_text()
     planted.path.write_text(text.replace("?host=", "?port=1&host="))
     for form in ("text", "json"):
-        argv = [sys.executable, "-m", "refold", "serve", "--port", "0", "--server-log", form]
+        argv = [*command(), "serve", "--port", "0", "--server-log", form]
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
         assert ended.returncode == 2

@@ -10,8 +10,10 @@ import time
 import aiohttp
 import pytest
 
+from refold import Engine, NotFound
 from refold.cli.main import run
 from refold.gateway.marker import without_markers
+from refold.integrations.mcp import ConversationTools
 from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream, call, say
 from tests.e2e.test_gateway_sdks import prose
@@ -309,6 +311,47 @@ async def test_the_newest_reply_is_shown_exported_and_found_once(tmp_path, capsy
     assert json.loads(await told("export", "ferry"))[-1]["content"] == "At noon from pier nine."
     found = json.loads(await told("search", "pier nine", "--json"))["found"]
     assert [(one["conversation"], one["handle"]) for one in found] == [("ferry", "#m1")]
+    assert await told("recall", "ferry", "#m1") == "assistant\n  At noon from pier nine.\n"
+    async with Engine(url, model="gpt-4o", owner=owner) as engine:
+        assert (await engine.recall("ferry", "#m1"))["content"] == "At noon from pier nine."
+        assert (await engine.recall("ferry", "#m1.1"))["content"] == "At noon from pier nine."
+        with pytest.raises(NotFound, match="there is no message 2: the last is #m0"):
+            await engine.recall("ferry", "#m2")
+    tools = ConversationTools(Engine(url, model="gpt-4o", owner=owner).start)
+    assert "At noon from pier nine." in await tools.recall("ferry", "#m1")
+    await tools.close()
+
+
+async def test_a_reply_that_a_repeated_request_replaced_is_shown_with_its_call(tmp_path, capsys, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    monkeypatch.setenv("REFOLD_STORE", url)
+    store = await open_store(url)
+    async with (
+        ScriptedUpstream(say("At noon from pier nine."), say("At one.")) as upstream,
+        served(upstream, store=store, window=8_000, summariser_enabled=False) as gate,
+    ):
+        for _ in range(2):
+            asked = {"model": "gpt-4o", "messages": talk("When does the ferry leave?")}
+            await post(gate, CHAT, asked, x_refold_conversation="ferry")
+        owner = (await get(gate, "/refold/status"))["owner"]
+        await store.close()
+
+    async def told(*args: str):
+        capsys.readouterr()
+        assert await asyncio.to_thread(run, [*args, "--owner", owner]) == 0
+        return capsys.readouterr().out
+
+    shown = await told("show", "ferry")
+    assert "At one." in shown
+    assert "pier nine" not in shown
+    first, second = (
+        await told("show", "ferry", "--as-sent", "1"),
+        await told("show", "ferry", "--as-sent", "2"),
+    )
+    assert first.endswith("the reply\n  At noon from pier nine.\n\n")
+    assert second.endswith("the reply\n  At one.\n\n")
+    reply = json.loads(await told("show", "ferry", "--as-sent", "1", "--json"))["reply"]
+    assert [one["content"] for one in reply] == ["At noon from pier nine."]
 
 
 async def test_the_newest_reply_of_every_branch_is_found(tmp_path):

@@ -189,7 +189,7 @@ async def test_the_gateway_does_not_wait_for_who_listens(upstream):
         app = build(gate.gateway, Admin(gate.gateway, "test"), Rules())
         config = uvicorn.Config(app, http=OriginForm, lifespan="off", loop="asyncio", log_config=None)
         config.load()
-        server = GatewayServer(config, gate.gateway.events.close)
+        server = GatewayServer(config, ending=gate.gateway.events.close)
         server.lifespan = config.lifespan_class(config)
         with socket.create_server(("127.0.0.1", 0)) as bound:
             await server.startup(sockets=[bound])

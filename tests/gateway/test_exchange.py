@@ -132,3 +132,19 @@ async def test_a_key_that_is_not_to_be_had_is_not_the_clients_fault(upstream):
         assert status == 502
         assert "the key of box" in msgspec.json.decode(answer)["error"]["message"]
         assert upstream.requests == []
+
+
+async def test_a_setting_above_the_window_that_the_provider_states_is_told_once(caplog):
+    said = [{"role": ("user", "assistant")[at % 2], "content": f"Sentence {at}. " * 40} for at in range(31)]
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=3_000) as small,
+        served(small, compaction_window=6_000, summariser_enabled=False) as gate,
+    ):
+        for size in (27, 29, 31):
+            body = msgspec.json.encode({"model": "tiny-1", "messages": said[:size], "max_tokens": 200})
+            status, _, _ = await gate.post("/v1/chat/completions", body)
+            assert status == 200
+
+    told = [line for line in caplog.messages if "states a window" in line]
+    assert len(told) == 1
+    assert "tiny-1 states a window of 3,000 tokens, and your setting of 6,000 is used" in told[0]

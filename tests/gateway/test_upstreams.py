@@ -80,3 +80,26 @@ def test_the_model_that_comes_along_is_asked_for_by_its_name():
     assert targets.choose("local", "chat")[0].name == "local"
     assert targets.choose("local", "anthropic")[0].name == "local"
     assert targets.choose("gpt-5", "chat")[0].name == "openai"
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("/v1/v1", "ends with /v1/v1, with the version twice"),
+        ("/api/v4/v4/", "ends with /v4/v4, with the version twice"),
+        (
+            "/v1/chat/completions",
+            "ends with /chat/completions, which every call adds by itself: leave it out",
+        ),
+        ("/v1", ""),
+        ("/v1/v2", ""),
+        ("", ""),
+    ],
+)
+def test_a_url_whose_path_is_probably_wrong_is_a_warning(path, fault, caplog):
+    settings = {"mine": UpstreamSettings(url=f"http://127.0.0.1:9{path}", formats=("chat",))}
+
+    open_targets(settings, {})
+
+    told = f"the url of upstream mine {fault}: calls may be answered by 404"
+    assert caplog.messages == ([told] if fault else [])

@@ -107,6 +107,39 @@ async def test_a_key_of_the_settings_comes_first_then_the_clients_then_the_envir
         assert received.headers[header] == value
 
 
+@pytest.mark.parametrize(
+    ("given", "is_sent"),
+    [
+        ({}, True),
+        ({"key_env": "MY_KEY"}, False),
+        ({"has_environ": True}, False),
+        ({"pass_key": False}, False),
+        ({"headers": {"x-api-key": SETTINGS}}, False),
+    ],
+)
+async def test_a_token_of_another_name_goes_to_the_clients_own_upstream_only_without_another_key(
+    monkeypatch, upstream, given, is_sent
+):
+    targets = named(monkeypatch, upstream, **given)
+    more = {"x-portal-token": CLIENT, "x-original-url": "/v1/files", "authorization": "Bearer "}
+    async with served(upstream, targets=targets, summariser_enabled=False) as gate:
+        status, _, _ = await gate.post("/v1/chat/completions", BODY, **more)
+
+    assert status == 200
+    (received,) = upstream.requests
+    assert (received.headers.get("x-portal-token") == CLIENT) is is_sent
+    assert "x-original-url" not in received.headers
+
+
+async def test_a_token_of_another_name_goes_to_no_fallback(monkeypatch):
+    async with two(monkeypatch, {}) as (gate, one, other):
+        status, _, _ = await gate.post("/v1/chat/completions", BODY, **{"x-portal-token": CLIENT})
+
+    assert status == 200
+    assert one.requests[0].headers["x-portal-token"] == CLIENT
+    assert CLIENT not in "".join(other.requests[0].headers.values())
+
+
 @pytest.mark.parametrize("blank", ["", "Bearer", "Bearer ", "  bearer  "])
 async def test_a_blank_key_is_no_key(monkeypatch, upstream, blank):
     """What an SDK sends that was given an empty key."""

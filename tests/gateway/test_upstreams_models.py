@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 import msgspec
+import pytest
 
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served, target_for
@@ -44,3 +45,47 @@ async def test_where_nobody_answers_that_is_said(upstream):
         status, found = await listed(gate)
         assert status == 502
         assert "no upstream lists its models" in found["error"]["message"]
+
+
+BROKEN = b'{"model":"local","messages":[{"role":"user","content":"my diary'
+PATHS = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("body", [BROKEN, b"\xef\xbb\xbf" + BROKEN, b" \n" + BROKEN])
+@pytest.mark.parametrize("switch", ["on", "off"])
+async def test_broken_json_is_sent_to_nobody_if_its_model_decides_who_gets_it(upstream, path, body, switch):
+    async with ScriptedUpstream(otherwise="From here.") as local:
+        targets = [target_for(upstream), target_for(local, name="local", models=("local",))]
+        async with served(upstream, targets=targets) as gate:
+            status, _, answer = await gate.post(path, body, x_refold=switch)
+
+            assert (status, upstream.requests, local.requests) == (400, [], [])
+            error = msgspec.json.decode(answer)["error"]
+            assert "the body is not valid JSON: " in error["message"]
+            assert error["type"] == "invalid_request_error"
+
+            await gate.post("/v1/chat/completions", body, x_refold_upstream="local")
+            assert (len(local.requests), upstream.requests) == (1, [])
+
+
+async def test_a_large_call_without_a_conversation_goes_to_the_upstream_of_its_model(upstream):
+    large = msgspec.json.encode({"input": ["a page of my diary " * 70_000], "model": "local"})
+    async with ScriptedUpstream(otherwise="From here.") as local:
+        targets = [target_for(upstream), target_for(local, name="local", models=("local",))]
+        async with served(upstream, targets=targets) as gate:
+            status, _, _ = await gate.post("/v1/embeddings", large)
+
+            assert (status, len(local.requests), upstream.requests) == (200, 1, [])
+
+
+async def test_a_form_passes_by(upstream):
+    form = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n\x00\xff{\r\n--x--\r\n'
+    async with ScriptedUpstream(otherwise="From here.") as local:
+        targets = [target_for(upstream), target_for(local, name="local", models=("local",))]
+        async with served(upstream, targets=targets) as gate:
+            sent = {"content_type": "multipart/form-data; boundary=x"}
+            status, told, _ = await gate.post("/v1/audio/transcriptions", form, **sent)
+
+            assert (told["x-refold-action"], told["x-refold-upstream"]) == ("passed", "scripted")
+            assert status == 404  # the scripted provider hears nothing

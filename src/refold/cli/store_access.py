@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,7 +31,7 @@ from refold.engine.state import FillLevel
 from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.ports.records import Compaction, Head, Listed, Session, StoredMessage
 from refold.ports.store import Store
-from refold.stores.sql.migrations import Tables
+from refold.stores.sql.migrations import UPGRADE_HINT, Tables
 from refold.stores.url import kind_of, open_store, sqlite_file
 from refold.tokens.catalog import WindowSize, window_for
 
@@ -70,7 +71,7 @@ def change(place: StoreOptions, act: EngineAction, *, begins: bool = False) -> i
 
 
 async def _with_engine(place: StoreOptions, act: EngineAction, *, writes: bool) -> int:
-    store = await open_store(place.url, tables="upgraded" if writes else "checked")
+    store = await _open(place.url, "upgraded" if writes else "checked")
     async with Engine(store, owner=place.owner, embedder=installed()) as engine:
         if not writes:
             return await act(engine)
@@ -88,6 +89,17 @@ async def _with_engine(place: StoreOptions, act: EngineAction, *, writes: bool) 
         return code
 
 
+async def _open(url: str, tables: Tables) -> Store:
+    """Open a store. If it is an old one, the error tells the command that upgrades this store, and not the default one."""
+    try:
+        return await open_store(url, tables=tables)
+    except StoreError as error:
+        if error.hint == UPGRADE_HINT and url:
+            shown = shlex.quote(plain(url)) if sqlite_file(url) else "URL, with the URL of this store"
+            error.hint = f"{UPGRADE_HINT} --store {shown}"
+        raise
+
+
 def with_store(
     url: str, act: Callable[[Store], Awaitable[int]], *, begins: bool = False, tables: Tables = "upgraded"
 ) -> int:
@@ -95,7 +107,7 @@ def with_store(
     check_kept(url) if begins else check_there(url)
 
     async def run() -> int:
-        store = await open_store(url, tables=tables)
+        store = await _open(url, tables)
         try:
             return await act(store)
         finally:

@@ -10,6 +10,9 @@ things wait for a later run:
   does not do.
 - conversations above a share of all that the owner has. They are deleted by the first run a day later.
 
+A clock that is behind deletes nothing, but what is used while it is behind would look old as soon as it is right. So a use is
+never stored as earlier than the time that the store knows (`KnownTime`).
+
 The time that the store knows, and the waiting deletion, are one row per owner. A run replaces the row by
 compare-and-swap before it deletes anything. So of two programs that run at the same moment one deletes, and a
 program that stops in between has deleted too little, never too much.
@@ -19,10 +22,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from math import floor, inf, isfinite
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, json, structs
+from msgspec import Struct, ValidationError, json, structs
 
 from refold.model.errors import ConfigError, StoreError
 from refold.ports.records import Idle
@@ -78,6 +82,26 @@ class HeldBack(Struct, frozen=True):
     since: float
 
 
+class KnownTime:
+    """The time that the store of one owner knows: a use is never stored as earlier than this, whatever the clock
+    says. It is read from the row of the retention, so it is 0 where nothing is ever deleted.
+    """
+
+    def __init__(self, store: Store, owner: str, clock: Callable[[], float]) -> None:
+        self._store, self._owner, self._clock = store, owner, clock
+        self._at, self._read_at = 0.0, -inf
+
+    async def not_before(self, moment: float) -> float:
+        """Return this moment, or the time that the store knows if that is later."""
+        # The row is read once an hour, and again when the clock was set back.
+        if not 0 <= self._clock() - self._read_at < PAUSE_S:
+            self._read_at = self._clock()
+            with suppress(StoreError):  # the write that follows may succeed, or says itself what failed
+                known = _read_row(await self._store.learnt(self._owner, TOPIC, KEY))
+                self._at = known.at if known else 0.0
+        return max(moment, self._at)
+
+
 class Retention:
     """Applies the retention of one owner: conversations that were idle for `days` are deleted."""
 
@@ -98,20 +122,20 @@ class Retention:
         """Store the time of the store's last use if no run has stored it yet. It has to be called before this
         program writes anything with its own clock.
         """
+        now = checked_moment(self._clock())
         if isfinite(self._looked_at):
             return
         if await self._store.learnt(self._owner, TOPIC, KEY) is None:
-            now = self._clock()
             before = now - self._days * DAY_S
             idle = await self._store.idle(self._owner, before)
             if idle.conversations:
-                await self._note(None, _after_look(_last_use(idle, now), now, before), now)
+                await self._note(None, _after_look(await self._last_use(idle, now), now, before), now)
 
     async def apply(self, names: Collection[str]) -> int:
         """Delete expired conversations except those with these names, once an hour at most. Return how many
         there were.
         """
-        now = self._clock()
+        now = checked_moment(self._clock())
         # The clock may have been set back since, so a negative difference does not count.
         if 0 <= now - self._looked_at < PAUSE_S:
             return 0
@@ -122,7 +146,7 @@ class Retention:
         if not idle.conversations:
             return 0
         noted = _read_row(seen)
-        known = _after_look(noted or _last_use(idle, now), now, before)
+        known = _after_look(noted or await self._last_use(idle, now), now, before)
         known, count = await self._due(known, idle, now, before, keep)
         if not count and noted and not (noted.held or known.held) and now - noted.at < STEP_S:
             return (
@@ -169,6 +193,15 @@ class Retention:
         waits = WaitingDeletion("share", now, before) if rest > allowed else None
         return StoreClock(max(known.at, now), now, waits), confirmed + min(rest, allowed)
 
+    async def _last_use(self, idle: Idle, now: float) -> StoreClock:
+        """Return the first row of a store. If most conversations were used later than now, the clock is behind.
+        If only some were, these were used by a clock that was ahead, and the row is not later than now.
+        """
+        if idle.last_used - now <= JUMP_S:
+            return StoreClock(min(idle.last_used, now), now)
+        used_by_now = (await self._store.idle(self._owner, now + JUMP_S)).idle
+        return StoreClock(idle.last_used if 2 * used_by_now < idle.conversations else now, now)
+
     async def _note(self, seen: bytes | None, known: StoreClock, now: float) -> bool:
         return await self._store.swap_learnt(self._owner, TOPIC, KEY, seen, json.encode(known), now)
 
@@ -212,14 +245,10 @@ def most_at_once(share: float, conversations: int) -> int:
 
 
 def _read_row(row: bytes | None) -> StoreClock | None:
-    return None if row is None else json.decode(row, type=StoreClock)
-
-
-def _last_use(idle: Idle, now: float) -> StoreClock:
-    """Return the first row of a store. A conversation may be dated by a clock that was ahead, so it is not
-    later than now.
-    """
-    return StoreClock(min(idle.last_used, now), now)
+    try:
+        return None if row is None else json.decode(row, type=StoreClock)
+    except ValidationError:
+        return None  # an earlier version stored infinity, which JSON does not have: the row is written anew
 
 
 def _after_look(known: StoreClock, now: float, before: float) -> StoreClock:

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from uuid import uuid4
 
 import msgspec
@@ -52,6 +53,7 @@ from refold.gateway.request import (
     read_body,
     read_incoming,
     shape_of,
+    wishes_of,
 )
 from refold.gateway.request_edits import additions_of, check_fits, read_by_additions, thinking_budget
 from refold.gateway.summarisers import Authors
@@ -61,7 +63,7 @@ from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError
 from refold.ports.models import Embedder
 from refold.ports.store import Store
 from refold.text_work import run_text_work
-from refold.wire.json_codec import FIELDS, NULL, word
+from refold.wire.json_codec import FIELDS, NULL, read, word
 
 _log = logging.getLogger("refold.gateway")
 MIB = 1024 * 1024
@@ -69,6 +71,8 @@ RUNTIME = "runtime"
 """The key under which an owner's changes to the settings are stored."""
 
 
+_BEFORE_JSON = b" \t\r\n\xef\xbb\xbf"
+"""Bytes before a JSON text that some parsers skip: white space, and a byte order mark."""
 LOOK_S, MAX_LOOK_S = 2.0, 0.5
 """Seconds after which the changes of an owner are read again, and the most seconds that a request waits for that."""
 
@@ -243,8 +247,9 @@ class Gateway:
         incoming, seen, wishes, model = None, None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
             incoming, seen = await self._read(path, dict(headers), body, owner)
+            wishes = incoming.wishes if incoming is not None else wishes_of(dict(headers))
         if incoming is not None:
-            wishes, model = incoming.wishes, incoming.model
+            model = incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)
         asked = StateRequest(
             owner,
@@ -259,7 +264,11 @@ class Gateway:
         if named is None and incoming and incoming.continues:
             named = previous_in(incoming)
         made_at = await self._made_at(owner, named) if named and not wishes.upstream else ""
-        model = model or await run_text_work(len(body), _model, body)
+        if not model:
+            must_read = not wishes.upstream and not made_at and self.targets.are_told_apart(wanted)
+            is_json = path in DIALECT_OF and scope["method"] == "POST"
+            read_model = partial(_model, is_json=is_json, must_read=must_read)
+            model = await run_text_work(len(body), read_model, body)
         home, targets = self.targets.choose_for_state(model, wanted, wishes.upstream, made_at)
         credentials = Credentials(headers, scope["query_string"].decode("latin-1"), home)
         ticket = Ticket(
@@ -431,11 +440,22 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _model(body: bytes) -> str:
-    """The model that a request without a conversation names, if its body is JSON."""
-    if not body.startswith(b"{") or len(body) > MIB:
+def _model(body: bytes, *, is_json: bool, must_read: bool) -> str:
+    """The model that a request names; empty if it names none. `is_json` says that the call takes nothing but
+    a JSON object; a body of others is one if it begins like one.
+
+    Raises:
+        WireError: the body is not valid JSON, and its model has to be known (`must_read`): it may be meant for
+            one upstream only, and another must not see it.
+    """
+    if not is_json and not body.lstrip(_BEFORE_JSON).startswith(b"{"):
         return ""
     try:
-        return word(FIELDS.decode(body).get("model", NULL))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+        return word(read(FIELDS, body).get("model", NULL))
+    except WireError as error:
+        if not must_read:
+            return ""
+        raise WireError(
+            f"the body is not valid JSON: {error.message}",
+            hint="it was sent to no upstream, because its model cannot be read: send it whole, or name one with X-Refold-Upstream",
+        ) from None

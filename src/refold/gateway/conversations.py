@@ -827,7 +827,8 @@ class OwnerConversations:
         head = Head(
             owner=engine.owner, conversation=name, branch=branch, session=session.id, format=wire, model=model
         )
-        return await engine.store.create(head, session, at=engine.clock())
+        at = await engine.known_time.not_before(engine.clock())
+        return await engine.store.create(head, session, at=at)
 
     async def _fork(self, at: HistoryPlace, model: str) -> Head:
         """Create a branch that shares the messages of another one up to a point."""

@@ -39,7 +39,7 @@ from refold.gateway.exchange import KEEP_S
 from refold.gateway.request import check_path, shape_of
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError, StoreError
-from refold.stores.url import open_store
+from refold.stores.url import open_store, sqlite_file
 from refold.text_work import abandon_text_work
 
 # The web application
@@ -143,6 +143,7 @@ async def open_gateway(
         StoreError: the store cannot be opened.
     """
     server, targets = resolved.settings.server, _targets(resolved, local, environ)
+    sqlite_file(resolved.settings.store.url)  # refuses a word that may be a key in the wrong place
     store = await open_store(resolved.settings.store.url, patience_s=KEEP_S, warn=partial(_log.warning, "%s"))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
@@ -194,10 +195,12 @@ async def serve(
             timeout_graceful_shutdown=GRACE_S,
             backlog=2_048,
         )
-        running = GatewayServer(config, opened.gateway.events.close)
         with _listening(server.host, server.port) as listening:
-            host, port = listening.getsockname()[:2]  # connections are accepted from now on
-            tell(f"http://{f'[{host}]' if ':' in host else host}:{port}", opened.gateway)
+            host, port = listening.getsockname()[:2]
+            address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            running = GatewayServer(
+                config, partial(tell, address, opened.gateway), opened.gateway.events.close
+            )
             try:
                 await running.serve(sockets=[listening])
             finally:
@@ -309,12 +312,22 @@ class OriginForm(HttpToolsProtocol):
 class GatewayServer(uvicorn.Server):
     """Stops without raising the signal again: uvicorn would raise it before the store is closed.
 
-    `ending` is called first, to end event streams, for which the shutdown would otherwise wait.
+    `ready` is called when connections are accepted and signals are handled: who reads the address may stop it at once.
+    `ending` is called first at the end, to end event streams, for which the shutdown would otherwise wait.
     """
 
-    def __init__(self, config: uvicorn.Config, ending: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        ready: Callable[[], None] = lambda: None,
+        ending: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(config)
-        self._ending = ending
+        self._ready, self._ending = ready, ending
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._ending()

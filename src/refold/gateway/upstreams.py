@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
 import time
 from collections import OrderedDict
@@ -31,6 +32,8 @@ from refold.engine.conversation import warn_once
 from refold.model.errors import ConfigError, UpstreamUnavailable
 from refold.model.message import DialectName
 from refold.upstreams.provider import Auth, Provider, ProviderKey, is_hosted
+
+_log = logging.getLogger("refold.gateway")
 
 T = TypeVar("T")
 
@@ -57,6 +60,9 @@ class Target(Struct, frozen=True):
     models: tuple[str, ...] = ()
     is_private: bool = False
     window: int | None = None
+    """The window that the settings state for its models."""
+    started_with: int | None = None
+    """The window with which this program started the server: as good as the server's own report."""
     alternates: bool = False
     """True if its chat templates want user and assistant in turn."""
     fallback: tuple[str, ...] = ()
@@ -142,6 +148,11 @@ class Targets:
             return None, [self._targets[made_at]]
         return usual[0], usual if usual[0].name == made_at else [self._targets[made_at]]
 
+    def are_told_apart(self, wanted: DialectName | None) -> bool:
+        """Whether the model of a request decides which of several upstreams gets it."""
+        able = [one for one in self if wanted is None or wanted in one.formats]
+        return len(able) > 1 and any(one.models for one in able)
+
     def home_of_keys(self, asked: Sequence[Target]) -> Target:
         """The upstream that a client's key is meant for, if several are asked: the one for requests without a
         model, otherwise the first that accepts clients' keys.
@@ -173,7 +184,27 @@ def open_targets(upstreams: Mapping[str, UpstreamSettings], environ: Mapping[str
         ConfigError: an upstream has no address, or its key is missing.
     """
     chosen = upstreams or DEFAULT_UPSTREAMS
-    return Targets([target_of(name, one, environ) for name, one in chosen.items()])
+    targets = Targets([target_of(name, one, environ) for name, one in chosen.items()])
+    for target in targets:
+        if fault := path_fault(target.url):
+            _log.warning("the url of upstream %s %s: calls may be answered by 404", target.name, fault)
+    return targets
+
+
+_CALLS = ("/chat/completions", "/responses", "/messages", "/completions", "/embeddings", "/models")
+"""Paths that a call adds to the base URL."""
+
+
+def path_fault(url: str) -> str:
+    """What is probably wrong with the path of a base URL; empty if nothing is. It may be right all the same,
+    at a proxy with paths of its own.
+    """
+    path = urlsplit(url).path.rstrip("/")
+    before, last = ["", "", *path.split("/")][-2:]
+    if before == last and last.startswith("v") and last[1:].isdigit():
+        return f"ends with /{last}/{last}, with the version twice"
+    call = next((call for call in _CALLS if path.endswith(call)), "")
+    return f"ends with {call}, which every call adds by itself: leave it out" if call else ""
 
 
 def target_of(name: str, given: UpstreamSettings, environ: Mapping[str, str]) -> Target:
@@ -265,9 +296,7 @@ class Credentials:
         """True if a call to this upstream carries the client's own key."""
         if not (self.is_sent and target.passes_key):
             return False
-        home = self._home
-        is_meant = home is not None and (target is home or target.origin == home.origin)
-        return is_meant or target.passes_key_as_fallback
+        return self._is_meant_for(target) or target.passes_key_as_fallback
 
     @property
     def request_id(self) -> str:
@@ -278,13 +307,27 @@ class Credentials:
         """The client's headers; if another key is used, without those that belong to the client's key."""
         if self.go_to(target):
             return [*self.headers]
+        if self._is_without_key(target):
+            return [one for one in self.headers if one[0] not in KEYS | REROUTES]
         return [one for one in self.headers if not (one[0] in _CLIENTS_ONLY or may_hold_secret(one[0]))]
 
     def query_for(self, target: Target) -> str:
         """The query, filtered like the headers."""
-        if not self._query or self.go_to(target):
+        if not self._query or self.go_to(target) or self._is_without_key(target):
             return self._query
         return "&".join(field for field in self._query.split("&") if not _may_be_secret_field(field))
+
+    def _is_meant_for(self, target: Target) -> bool:
+        home = self._home
+        return home is not None and (target is home or target.origin == home.origin)
+
+    def _is_without_key(self, target: Target) -> bool:
+        """True if a call leaves for the client's own upstream with no key that is known here: neither the client nor the
+        gateway has one. A header such as `x-portal-token` is then all that the client has to show, and goes where it is meant.
+        """
+        if self.is_sent or not target.passes_key or target.key is not None:
+            return False
+        return self._is_meant_for(target) and not any(map(may_hold_secret, target.headers))
 
 
 def may_hold_secret(name: str) -> bool:
@@ -551,6 +594,8 @@ class WindowReports:
 
     def known(self, target: Target, model: str) -> int | None:
         """The window by the last report, without asking; None if there is none."""
+        if target.started_with is not None:
+            return target.started_with
         report = self._reports.get((target.name, model))
         return report.window if report else None
 
@@ -558,8 +603,8 @@ class WindowReports:
         """The window of a model at an upstream, by the upstream's own report; None if it gives none. The
         upstream is asked with the key of this request.
         """
-        if not model or is_hosted(target.url):
-            return None
+        if target.started_with is not None or not model or is_hosted(target.url):
+            return target.started_with
         place = target.name, model
         report = self._reports.get(place)
         if report is None or self._clock() >= report.until:

@@ -50,9 +50,12 @@ def mask_store(url: str) -> str:
     """The URL of a store, or the path of its file. A word that does not look like a path may be a misplaced
     key, and is hidden.
     """
-    if not _STORE_FILE.fullmatch(url):
-        return mask_url(url)
-    return HIDDEN if ":" in url.rpartition("@")[0] else url
+    return url if is_store_file(url) else mask_url(url)
+
+
+def is_store_file(text: str) -> bool:
+    """True if a text looks like the path of a file, and not like a key or an address with a password."""
+    return bool(_STORE_FILE.fullmatch(text)) and ":" not in text.rpartition("@")[0]
 
 
 def is_clear_url(url: str) -> bool:

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from refold.model.errors import ConfigError, MissingExtra, StoreError
-from refold.model.mask import mask_url, printable
+from refold.model.mask import is_store_file, mask_url, printable
 from refold.ports.store import Store
 from refold.stores.sql.migrations import Tables
 
@@ -115,12 +115,25 @@ def kind_of(url: str) -> Kind:
 
 
 def sqlite_file(url: str, warn: Warn = lambda _: None) -> Path | None:
-    """The absolute path of the SQLite file that a URL names; None for another kind of store.
+    """The absolute path of the SQLite file that a setting or an option names; None for another kind of store.
+
+    A word that is not the path of a file may be a key in the wrong place. Messages name the path, so such a word is accepted only if
+    there is a file of this name, and `sqlite://USER:PASSWORD@...` is not.
 
     Raises:
         ConfigError: the URL names no store, or may have named another file in earlier versions.
     """
-    return _path_of(url, warn) if kind_of(url) == "sqlite" else None
+    if kind_of(url) != "sqlite":
+        return None
+    file = _file(url)
+    if file.form == "old" and ":" in url.partition(":")[2].rpartition("@")[0]:
+        raise ConfigError("the URL of an SQLite file has no user and no password", hint=_HINT)
+    if file.form == "plain" and not is_store_file(url) and not _is_there(file):
+        raise ConfigError(
+            "the store is named by a word that is no path, and there is no file of this name",
+            hint="begin the path of a new file with ./, or let its name end in .db",
+        )
+    return _path_of(url, warn)
 
 
 def _path_of(url: str, warn: Warn) -> Path:
@@ -169,6 +182,11 @@ def _is_ambiguous(file: _NamedFile) -> bool:
         return False
     first, slash, _ = file.name.partition("/")
     return os.path.lexists(file.earlier) or (bool(slash) and os.path.isdir(f"/{first}"))  # noqa: PTH112
+
+
+def _is_there(file: _NamedFile) -> bool:
+    """True if the file exists, or is named in a folder that does."""
+    return os.path.lexists(file.path) or ("/" in file.name and file.path.parent.is_dir())
 
 
 def _has_earlier_file(file: _NamedFile) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -20,8 +20,15 @@ class Program:
     """`refold serve` with a store and an upstream. What it says on stdout and stderr is kept."""
 
     def __init__(
-        self, store: str, upstream: str, *flags: str, home: Path, environ: Mapping[str, str] | None = None
+        self,
+        store: str,
+        upstream: str,
+        *flags: str,
+        home: Path,
+        environ: Mapping[str, str] | None = None,
+        command: Sequence[str] = (sys.executable, "-m", "refold"),
     ) -> None:
+        self._command = command
         self._words = ("serve", "--port", "0", "--store", store, "--upstream", f"stub={upstream}",
                        "--upstreams-formats", "stub=chat,responses,anthropic", *flags)  # fmt: skip
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
@@ -39,9 +46,7 @@ class Program:
         path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
         environ = {**self._environ, "REFOLD_FAILPOINT": failpoint, "PYTHONPATH": path}
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "refold",
+            *self._command,
             *self._words,
             cwd=self._home,
             env=environ,

@@ -24,6 +24,7 @@ from refold.stores.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES
 from tests.gateway.faults.process import Program
+from tests.program import command
 
 GUARD_S = 60
 """For anything: a hundred times what it takes on a busy machine."""
@@ -120,6 +121,7 @@ def program(tmp_path, provider) -> Program:
         "--compaction-window",
         "12000",
         home=tmp_path,
+        command=command(),
     )
 
 
