@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Literal
 
 from msgspec import json
 
@@ -11,10 +12,12 @@ from refold.model.tokens import Usage
 from refold.ports.records import (
     Batch,
     Call,
+    CommandEntry,
     Compaction,
     Embedding,
     Head,
     InstalledCompaction,
+    QueuedEntry,
     Session,
     StoredMessage,
     StoredSummary,
@@ -67,6 +70,17 @@ def messages(head: Head, *texts: str) -> tuple[StoredMessage, ...]:
 
 async def say(store: Store, head: Head, *texts: str, at: float = 2.0) -> Head:
     return await store.commit(head, Batch(at=at, messages=messages(head, *texts)))
+
+
+def queued(which: str, text: str, *, kind: Literal["message", "command"] = "message") -> QueuedEntry:
+    body = json.encode({"role": "user", "content": text}) if kind == "message" else text.encode()
+    return QueuedEntry(id=which, branch="", kind=kind, body=body, at=3.0)
+
+
+def command(head: Head, which: str, text: str, reply: str = "Done.") -> CommandEntry:
+    return CommandEntry(
+        id=which, branch=head.branch, session=head.session, size=head.next_seq, text=text, reply=reply, at=4.0
+    )
 
 
 async def read(store: Store, head: Head) -> list[str]:

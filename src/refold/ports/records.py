@@ -247,6 +247,35 @@ class Inherited(Struct, frozen=True):
     raw: tuple[int, ...] = ()
 
 
+class QueuedEntry(Struct, frozen=True, kw_only=True):
+    """A message or a command that waits until the reply in progress has ended. It has no number yet, and no query for
+    messages finds it.
+    """
+
+    id: str
+    branch: str
+    kind: Literal["message", "command"] = "message"
+    body: bytes
+    """The message as JSON of the branch's format, or the text of the command."""
+    is_begun: bool = False
+    """Whether a program has begun to run the command: after a crash it may have run."""
+    at: float = 0.0
+
+
+class CommandEntry(Struct, frozen=True, kw_only=True):
+    """A command that was run, with its reply. It stands in the history, and is no message: no model is sent it."""
+
+    id: str
+    branch: str
+    session: str
+    """The session that was open when the command began."""
+    size: int
+    """The number of messages in the branch at that time."""
+    text: str
+    reply: str
+    at: float = 0.0
+
+
 class Batch(Struct, frozen=True, kw_only=True):
     """Everything that one transaction adds to a branch: messages first, then changes in their order, then the rest."""
 
@@ -264,6 +293,9 @@ class Batch(Struct, frozen=True, kw_only=True):
     """Vectors of the sessions that the changes close."""
     chains: tuple[bytes, ...] = ()
     """The hash of the history up to each of the messages; empty if histories are not looked up by hash."""
+    takes: tuple[str, ...] = ()
+    """Ids of queued messages that these messages are: they leave the queue. If one has left it already, another program has
+    stored it, and the whole batch is refused with `NotFound`."""
     claims: bytes = b""
     """A hash of `chains` that no other branch of the same format may have. If one has it, the conversation was continued there,
     and the whole batch is refused with `HeldElsewhere`."""

@@ -23,6 +23,7 @@ from refold.ports.records import (
     CallKind,
     CallTotals,
     ClientKey,
+    CommandEntry,
     Compaction,
     CompactionKind,
     CompactionState,
@@ -33,6 +34,7 @@ from refold.ports.records import (
     Inherited,
     Listed,
     Outline,
+    QueuedEntry,
     SearchHit,
     Session,
     StoredMessage,
@@ -78,7 +80,8 @@ class Conversations(Protocol):
 
         Raises:
             Conflict: the branch has changed since the writer read it, or another session has followed the same parent.
-            NotFound: there is no such branch, or it was deleted and created again under its name.
+            NotFound: there is no such branch, or it was deleted and created again under its name; or the batch takes a
+                message from the queue that is not there any more.
         """
         ...
 
@@ -227,6 +230,56 @@ class CallRows(Protocol):
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
         """The cost in dollars of all calls of a kind."""
+        ...
+
+
+class QueueRows(Protocol):
+    """The queue of a branch, the commands that were run on it, and the lease of the program that answers on it.
+
+    `Conversations.commit` takes messages out of the queue. Queued entries are invisible to every other query.
+    """
+
+    async def enqueue(self, head: Head, entry: QueuedEntry) -> None:
+        """Store an entry at the end of the queue. An id that is there already is not stored again.
+
+        Raises:
+            NotFound: there is no such branch.
+        """
+        ...
+
+    async def queued(self, owner: str, branch: str) -> list[QueuedEntry]:
+        """The queue of a branch, in the order of arrival."""
+        ...
+
+    async def begin_command(self, owner: str, which: str) -> bool:
+        """Note that a queued command is about to run. False if it has left the queue."""
+        ...
+
+    async def keep_command(self, owner: str, entry: CommandEntry) -> None:
+        """Store a command with its reply, and take it out of the queue if it is there.
+
+        Raises:
+            NotFound: there is no such branch.
+        """
+        ...
+
+    async def commands(self, owner: str, branch: str) -> list[CommandEntry]:
+        """The commands that were run on a branch, oldest first."""
+        ...
+
+    async def lease(self, owner: str, branch: str, holder: str, *, now: float, until: float) -> str | None:
+        """Take the lease of a branch if it is free, expired or the holder's own, which extends it (heartbeat).
+
+        Returns the holder before: an empty text if the lease was free, another name if that program crashed, and None if
+        another holder has it.
+
+        Raises:
+            NotFound: there is no such branch.
+        """
+        ...
+
+    async def release(self, owner: str, branch: str, holder: str) -> None:
+        """Give the lease back, if the holder has it."""
         ...
 
 
@@ -435,6 +488,7 @@ class Store(
     SessionRows,
     CompactionRows,
     CallRows,
+    QueueRows,
     SummaryJobRows,
     SummaryCacheRows,
     Embeddings,

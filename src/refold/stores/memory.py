@@ -29,6 +29,7 @@ from refold.ports.records import (
     CallKind,
     CallTotals,
     ClientKey,
+    CommandEntry,
     Compaction,
     CompactionKind,
     CompactionState,
@@ -40,6 +41,7 @@ from refold.ports.records import (
     InstalledCompaction,
     Listed,
     Outline,
+    QueuedEntry,
     SearchHit,
     Session,
     StoredMessage,
@@ -122,6 +124,9 @@ class OwnerTables:
         self.chains: dict[bytes, set[tuple[str, int]]] = {}
         self.pins: set[tuple[str, int]] = set()
         self.blobs: dict[tuple[str, bytes], bytes] = {}
+        self.queue: dict[str, QueuedEntry] = {}
+        self.commands: dict[str, CommandEntry] = {}
+        self.leases: dict[str, tuple[str, float]] = {}
         self.cached: dict[str, Summary | None] = {}
         self.learnt: dict[tuple[str, str], bytes] = {}
         self.client_keys: dict[str, ClientKey] = {}
@@ -303,6 +308,9 @@ class OwnerTables:
         self.summaries = {key: written for key, written in self.summaries.items() if key not in mine}
         self.pins = {pin for pin in self.pins if pin[0] not in gone}
         self.blobs = {key: body for key, body in self.blobs.items() if key[0] != conversation}
+        self.queue = {key: row for key, row in self.queue.items() if row.branch not in gone}
+        self.commands = {key: row for key, row in self.commands.items() if row.branch not in gone}
+        self.leases = {branch: held for branch, held in self.leases.items() if branch not in gone}
         self.cached.clear()
 
 
@@ -325,6 +333,7 @@ class PendingCommit:
         self._chains: tuple[bytes, ...] = ()
         self._blobs: tuple[bytes, ...] = ()
         self._embeddings: tuple[Embedding, ...] = ()
+        self._taken: tuple[str, ...] = ()
         self._reopened = ""
 
     def take(self, batch: Batch) -> None:
@@ -334,6 +343,9 @@ class PendingCommit:
                 raise HeldElsewhere
         for message in batch.messages:
             self._append(message)
+        if not set(batch.takes) <= set(self._tables.queue):
+            raise NotFound("a queued message has left the queue", hint="another program has stored it")
+        self._taken = batch.takes
         for change in batch.changes:
             self._install(change, batch.at)
         if batch.opens is not None:
@@ -367,6 +379,8 @@ class PendingCommit:
         for size, one in enumerate(self._chains, head.next_seq - len(self._chains) + 1):
             tables.chains.setdefault(one, set()).add((head.branch, size))
         tables.blobs |= {(head.conversation, sha256(body).digest()): body for body in self._blobs}
+        for which in self._taken:
+            del tables.queue[which]
         tables.heads[head.branch] = head
         conversation = tables.conversations[head.conversation]
         tables.conversations[head.conversation] = structs.replace(
@@ -894,6 +908,45 @@ class MemoryStore:
             self._owners.setdefault(owner, OwnerTables()).settings[key] = value
         elif owner in self._owners:
             self._owners[owner].settings.pop(key, None)
+
+    async def enqueue(self, head: Head, entry: QueuedEntry) -> None:
+        tables = self._tables(head.owner)
+        branch = tables.head(head.conversation, head.branch).branch
+        tables.queue.setdefault(entry.id, structs.replace(entry, branch=branch, is_begun=False))
+
+    async def queued(self, owner: str, branch: str) -> list[QueuedEntry]:
+        return [row for row in self._tables(owner).queue.values() if row.branch == branch]
+
+    async def begin_command(self, owner: str, which: str) -> bool:
+        queue = self._tables(owner).queue
+        if which in queue:
+            queue[which] = structs.replace(queue[which], is_begun=True)
+        return which in queue
+
+    async def keep_command(self, owner: str, entry: CommandEntry) -> None:
+        tables = self._tables(owner)
+        if entry.branch not in tables.heads:
+            raise NotFound("there is no such branch")
+        tables.queue.pop(entry.id, None)
+        tables.commands.setdefault(entry.id, entry)
+
+    async def commands(self, owner: str, branch: str) -> list[CommandEntry]:
+        return [row for row in self._tables(owner).commands.values() if row.branch == branch]
+
+    async def lease(self, owner: str, branch: str, holder: str, *, now: float, until: float) -> str | None:
+        tables = self._tables(owner)
+        if branch not in tables.heads:
+            raise NotFound("there is no such branch")
+        before, ends = tables.leases.get(branch, ("", now))
+        if before != holder and ends > now:
+            return None
+        tables.leases[branch] = holder, until
+        return before
+
+    async def release(self, owner: str, branch: str, holder: str) -> None:
+        leases = self._tables(owner).leases
+        if leases.get(branch, ("", 0.0))[0] == holder:
+            del leases[branch]
 
     async def damaged(self, head: Head) -> list[int]:  # noqa: ARG002 - frozen values cannot change
         return []

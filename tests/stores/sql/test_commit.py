@@ -17,6 +17,7 @@ MORE = {
     "opens": next_session(HEAD, 1, kind="new"),
     "undoes": "c1",
     "calls": (call(HEAD, "x", input=1),),
+    "takes": ("q",),
     "embeddings": (embedding("s", "c"),),
     "chains": (b"hash",),
     "claims": b"hash",

@@ -16,6 +16,7 @@ from refold.ports.records import Batch, Head, InstalledCompaction, Session, Stor
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import find_key
 from refold.stores.sql.queries import Parameters, Transaction, reach
+from refold.stores.sql.queue import take
 from refold.stores.sql.search import embed, forget
 
 Spell: TypeAlias = Callable[[Head, StoredMessage], Parameters]
@@ -28,6 +29,8 @@ def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
     reach("commit.after_lock")
     yield from _append(head, batch.messages, spell)
     reach("commit.after_messages")
+    if batch.takes:
+        yield from take(head.owner, batch.takes)
     for change in batch.changes:
         head = yield from _install(head, change, batch.at)
     if batch.opens is not None:
@@ -66,6 +69,7 @@ def is_one_message(seen: Head, batch: Batch) -> bool:
     """True if a batch is one message, with or without notes, that needs no lookup in other tables."""
     more = (
         batch.changes or batch.undoes or batch.calls or batch.embeddings or batch.chains or batch.claims or batch.blobs or batch.title
+        or batch.takes
     )  # fmt: skip
     if more or batch.opens is not None or len(batch.messages) != 1:
         return False

@@ -15,6 +15,9 @@ from refold.stores.sql.queries import SqlDialect, Transaction, migrations
 Tables: TypeAlias = Literal["upgraded", "checked", "any"]
 """The tables that a store is opened with: upgraded if they are of an earlier version, refused then, or taken as they are."""
 
+UPGRADE_HINT = "back it up, stop the programs that use it, and run: refold db upgrade"
+"""Commands add the store that they were given."""
+
 
 def missing(dialect: SqlDialect, applied: Sequence[str]) -> list[str]:
     """The migrations that a database lacks, in order.
@@ -51,7 +54,7 @@ def check_current(dialect: SqlDialect) -> Transaction[None]:
     if not (yield from is_current(dialect)):
         raise StoreError(
             "the store has no tables, or those of an earlier version, and this command changes nothing",
-            hint="back it up, stop the programs that use it, and run: refold db upgrade",
+            hint=UPGRADE_HINT,
         )
 
 

@@ -18,10 +18,12 @@ from refold.ports.records import (
     Call,
     CallTotals,
     ClientKey,
+    CommandEntry,
     Compaction,
     Embedding,
     Head,
     Listed,
+    QueuedEntry,
     SearchHit,
     Session,
     StoredMessage,
@@ -131,6 +133,16 @@ def to_call(row: Row) -> Call:
     )
 
 
+def to_queued(row: Row) -> QueuedEntry:
+    which, branch, kind, body, is_begun, at = row
+    return QueuedEntry(id=which, branch=branch, kind=kind, body=body, is_begun=bool(is_begun), at=at)
+
+
+def to_command(row: Row) -> CommandEntry:
+    which, branch, session, size, text, reply, at = row
+    return CommandEntry(id=which, branch=branch, session=session, size=size, text=text, reply=reply, at=at)
+
+
 def to_totals(row: Row) -> CallTotals:
     model, kind, calls, *usage, dollars, unsent, saved, estimated = row
     spent = Usage(*map(int, usage))
@@ -232,3 +244,12 @@ def of_embedding(owner: str, embedding: Embedding) -> Parameters:
 def of_call(owner: str, call: Call) -> Parameters:
     fields = structs.asdict(call)
     return {"owner": owner} | structs.asdict(fields.pop("usage")) | fields
+
+
+def of_queued(head: Head, entry: QueuedEntry) -> Parameters:
+    fields = structs.asdict(entry)
+    return {**fields, "owner": head.owner, "branch": head.branch}
+
+
+def of_command(owner: str, entry: CommandEntry) -> Parameters:
+    return {"owner": owner} | structs.asdict(entry)

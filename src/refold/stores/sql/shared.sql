@@ -241,6 +241,48 @@ WHERE owner = :owner AND branch = :branch AND state = 'live' AND first <= :seq A
 ORDER BY first DESC
 LIMIT 1
 
+-- name: begin_command
+-- Note that a queued command is about to run.
+UPDATE pending SET is_begun = :is_begun WHERE owner = :owner AND id = :id RETURNING id
+
+-- name: add_command
+-- Keep a command that was run, with its reply.
+INSERT INTO command (owner, id, branch, session, size, text, reply, at)
+VALUES (:owner, :id, :branch, :session, :size, :text, :reply, :at)
+ON CONFLICT (owner, id) DO NOTHING
+
+-- name: add_pending
+-- Put an entry at the end of the queue of a branch.
+INSERT INTO pending (owner, id, branch, kind, body, at) VALUES (:owner, :id, :branch, :kind, :body, :at)
+ON CONFLICT (owner, id) DO NOTHING
+
+-- name: get_lease
+-- The program that has the lease of a branch, or had it when it crashed.
+SELECT holder FROM lease WHERE owner = :owner AND branch = :branch
+
+-- name: list_commands
+-- The commands that were run on a branch, oldest first.
+SELECT id, branch, session, size, text, reply, at FROM command WHERE owner = :owner AND branch = :branch ORDER BY ordinal
+
+-- name: list_pending
+-- The queue of a branch, in the order of arrival.
+SELECT id, branch, kind, body, is_begun, at FROM pending WHERE owner = :owner AND branch = :branch ORDER BY ordinal
+
+-- name: release_lease
+-- Give the lease of a branch back.
+DELETE FROM lease WHERE owner = :owner AND branch = :branch AND holder = :holder
+
+-- name: take_lease
+-- Take the lease of a branch that is free, or whose time is over; extend one's own.
+INSERT INTO lease (owner, branch, holder, until) VALUES (:owner, :branch, :holder, :until)
+ON CONFLICT (owner, branch) DO UPDATE SET holder = excluded.holder, until = excluded.until
+WHERE lease.holder = excluded.holder OR lease.until <= :now
+RETURNING holder
+
+-- name: take_pending
+-- Take an entry out of the queue.
+DELETE FROM pending WHERE owner = :owner AND id = :id RETURNING id
+
 -- name: all_learnt
 -- All that was learnt about a topic.
 SELECT key, value FROM learnt WHERE owner = :owner AND topic = :topic ORDER BY key

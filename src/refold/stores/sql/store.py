@@ -12,6 +12,7 @@ from typing import Any, Concatenate
 
 from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, StoredSummary
 from refold.stores.sql import conversations as chats
+from refold.stores.sql import queue
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
 from refold.stores.sql.commit import commit, committed, encode_messages, text_size
@@ -83,6 +84,15 @@ class SqlStore:
     reply_to = _reads(chats.reply_to)
     call_totals = _reads(chats.call_totals)
     spent = _reads(chats.spent)
+
+    # The queue of a chat
+    enqueue = _writes(queue.enqueue)
+    queued = _reads(queue.queued)
+    begin_command = _writes(queue.begin_command)
+    keep_command = _writes(queue.keep_command)
+    commands = _reads(queue.commands)
+    lease = _writes(queue.lease)
+    release = _writes(queue.release)
 
     # Vectors
     embed = _writes(index.embed)

@@ -306,7 +306,7 @@ def _take_whole(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bo
 
 
 def _is_small(batch: Batch) -> bool:
-    """True if a batch has only messages, notes and calls, of few bytes."""
+    """True if a batch has only messages, queued or not, notes and calls, of few bytes."""
     if batch.changes or batch.embeddings or batch.undoes:
         return False
     messages = sum(len(one.body) for one in batch.messages)
