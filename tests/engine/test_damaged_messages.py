@@ -64,7 +64,7 @@ async def test_a_message_beside_a_damaged_one_is_recalled(path, body):
         assert "#m1" in await engine.recall("bad", "noted")
         with pytest.raises(Damaged, match="message 0"):
             await engine.recall("bad", "#m0")
-        with pytest.raises(NotFound, match="there is no message 2: the conversation has 2"):
+        with pytest.raises(NotFound, match="there is no message 2: the last is #m1"):
             await engine.recall("bad", "#m2")
         with pytest.raises(NotFound, match="there is no conversation 'none'"):
             await engine.recall("none", "#m0")

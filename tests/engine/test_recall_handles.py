@@ -56,7 +56,7 @@ def test_an_older_summary_has_a_handle_too():
 @pytest.mark.parametrize(
     ("handle", "message"),
     [
-        ("#m3", "there is no message 3: the conversation has 3"),
+        ("#m3", "there is no message 3: the last is #m2"),
         ("#m999999999", "there is no message 999999999"),
         ("#m1.3", "message 1 has no part 3"),
         ("#m1.0", "message 1 has no part 0"),

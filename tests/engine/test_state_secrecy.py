@@ -6,6 +6,7 @@ import pytest
 
 from refold import Conversation, sync
 from refold.core.digest.ledger import EMPTY
+from refold.engine import state as states
 from refold.engine.state import Secrecy
 from refold.model.errors import ConfigError
 from refold.model.message import File, Message, Text, ToolCall, ToolResult, assistant, user
@@ -78,3 +79,44 @@ def test_one_pattern_needs_no_list():
     talk = sync.Conversation("gpt-4o", sensitive="Nightingale")
     talk.add("A night, a gale.", RULE)
     assert talk.state.secrecy.numbers == {1}
+
+
+def test_a_compaction_searches_only_messages_that_were_not_searched_on_arrival(monkeypatch):
+    searched: list[Message] = []
+    values_of = states.values_of
+
+    def search(message):
+        searched.append(message)
+        return values_of(message)
+
+    monkeypatch.setattr(states, "values_of", search)
+    talk = memory("refold", window=24_000)
+    talk.add(user("the password of the database is Xk29-mmQ4"))
+    while 10 * talk.fill_level.counted < 7 * talk.limit:
+        talk.add(*agent_turn(talk.folded.size, size=300))
+    assert not talk.receipts
+    assert len(searched) == talk.folded.size
+    assert talk.secrecy.known == frozenset(), "a cache: what is stored changes with the compaction only"
+    talk.compact()
+    assert len(searched) == talk.folded.size
+    assert talk.secrecy.known == {"Xk29-mmQ4"}
+    assert talk.secrecy.holders == {0}
+
+
+def test_a_short_conversation_in_a_large_window_is_not_searched(monkeypatch):
+    monkeypatch.setattr(states, "values_of", lambda _: pytest.fail("nothing is near a compaction"))
+    talk = memory("refold", window=1_000_000)
+    for number in range(40):
+        talk.add(*agent_turn(number))
+
+
+def test_messages_of_another_branch_are_searched_as_well():
+    talk = memory("refold", window=24_000)
+    while 2 * talk.fill_level.counted < talk.limit:
+        talk.add(*agent_turn(talk.folded.size, size=300))
+    start = talk.state
+    for secret in ("Xk29-mmQ4", "Zw71-ttR8"):
+        talk.state = start
+        talk.add(user(f"the password of the database is {secret}"))
+        talk.compact()
+        assert talk.secrecy.known == {secret}

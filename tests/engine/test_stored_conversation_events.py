@@ -47,7 +47,8 @@ async def test_a_summary_written_ahead_is_told_then_and_used_later():
 
     (written, *_) = heard.only(SummaryWritten)
     end = heard.only(CompactionEnd)[0]
-    assert (end.path, end.author, end.covered) == ("ahead", "model", written.last)
+    assert (end.path, end.author) == ("ahead", "model")
+    assert end.covered >= written.last  # a digest tells of messages that came while the model wrote
     assert written.usage == end.usage == Usage(input=1_000, output=100)
     heard.check()
 

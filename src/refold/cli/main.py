@@ -118,7 +118,8 @@ def root(
 
     Some commands look at transcripts: requests or lists of messages in the format of OpenAI Chat Completions, OpenAI
     Responses or Anthropic Messages. Others keep conversations in a store: `refold import` and `refold serve` fill it. Only
-    `refold serve` sends anything anywhere, and the commands for which you name a model.
+    `refold serve` sends anything anywhere, and the commands for which you name a model. `refold local install` downloads
+    a small model (98 MB) with pip.
     """
     if version:
         from importlib.metadata import version as installed

@@ -22,6 +22,24 @@ MAX_TOKENS = 10**12
 OWNER = "local"
 """The engine's default owner (a test compares)."""
 
+
+def token_count(least: int = 0, most: int = MAX_TOKENS) -> Callable[[str], int]:
+    """The parser of an option that takes a number of tokens, written as in the settings: 4000, 4k or 1m."""
+
+    def read(text: str) -> int:
+        from refold.config.parse import Unreadable, read_tokens
+
+        try:
+            tokens = read_tokens(text)
+        except Unreadable as error:
+            raise typer.BadParameter(f"{text!r}: {error}; {error.hint}") from None
+        if not least <= tokens <= most:
+            raise typer.BadParameter(f"{tokens:,} is not in the range from {least:,} to {most:,}")
+        return tokens
+
+    return read
+
+
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 File: TypeAlias = Annotated[
     str, typer.Argument(metavar="FILE", help="A transcript, JSON or JSONL; - for stdin.")
@@ -99,6 +117,21 @@ class StoreOptions(OptionGroup, frozen=True):
     owner: Owner = OWNER
 
 
+def model_name(name: str) -> str:
+    """
+    Raises:
+        ConfigError: an address is given with the name. It may hold a password, and the name is shown.
+    """
+    from refold.model.errors import ConfigError
+
+    if "://" in name:
+        raise ConfigError(
+            "--model takes the name of a model, without an address",
+            hint="write the part before the @; the address of a model that writes summaries belongs to --summariser",
+        )
+    return name
+
+
 class SizeOptions(OptionGroup, frozen=True):
     """The model and the sizes that were asked for; empty or None where the transcript or a default decides."""
 
@@ -107,6 +140,7 @@ class SizeOptions(OptionGroup, frozen=True):
         typer.Option(
             "--model",
             metavar="NAME",
+            callback=model_name,
             help="Whose tokenizer and window are used. Default: that of the file or conversation, else gpt-4o.",
             show_default=False,
         ),
@@ -115,20 +149,18 @@ class SizeOptions(OptionGroup, frozen=True):
         int | None,
         typer.Option(
             "--window",
-            metavar="N",
-            min=1,
-            max=MAX_TOKENS,
-            help="The model's window. Default: as last used, else looked up.",
+            metavar="TOKENS",
+            parser=token_count(1),
+            help="The model's window, such as 12000 or 12k. Default: as last used, else looked up.",
         ),
     ] = None
     max_output: Annotated[
         int | None,
         typer.Option(
             "--max-output",
-            metavar="N",
-            min=0,
-            max=MAX_TOKENS,
-            help="Tokens kept for the reply. Default: as in the file or the last request.",
+            metavar="TOKENS",
+            parser=token_count(),
+            help="Kept for the reply. Default: as in the file or the last request.",
         ),
     ] = None
 

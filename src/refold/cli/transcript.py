@@ -18,6 +18,7 @@ from refold.cli.output import note, plain
 from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import BodyTooLarge, BudgetError, ConfigError, WireError
+from refold.model.mask import mask_text
 from refold.wire import Request, decode_transcript
 
 STDIN = "-"
@@ -76,7 +77,7 @@ def size_up(request: Request, sizes: SizeOptions) -> Sizing:
 def choose_model(request: Request, sizes: SizeOptions) -> tuple[str, ModelSource]:
     if sizes.model:
         return sizes.model, "option"
-    return (request.model, "file") if request.model else (DEFAULT_MODEL, "default")
+    return (mask_text(request.model), "file") if request.model else (DEFAULT_MODEL, "default")
 
 
 def choose_max_output(request: Request, sizes: SizeOptions) -> int:

@@ -241,7 +241,7 @@ class CompactionSettings(Section, frozen=True):
         Length | None,
         Meta(
             description="Tokens that are kept free for the reply, if a request does not state them.",
-            extra={"unset": "the most that the model can write, within reason"},
+            extra={"unset": "the most that the model can write, at most 4,096 and an eighth of the window"},
         ),
     ] = None
     """The most that the model can write, up to 4,096 tokens and an eighth of the window."""
@@ -392,7 +392,9 @@ class Cache(Section, frozen=True):
 
     ttl: Annotated[
         Literal["5m", "1h", "off"],
-        Meta(description="How long a provider caches the prompt, for providers that take cache breakpoints."),
+        Meta(
+            description="How long a provider caches the prompt, for providers that take cache breakpoints: 5m, 1h or off."
+        ),
     ] = "5m"
     """An hour costs more to write, and most replies follow within minutes."""
 

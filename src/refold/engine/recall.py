@@ -79,12 +79,18 @@ def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
     if place.kind == "s":
         return _held_summary(number, folded)
     if not folded.origin <= number < folded.size:
-        raise NotFound(f"there is no message {number}: the conversation has {folded.size}", hint=_HINT)
+        raise NotFound(no_message(number, folded.size), hint=_HINT)
     message = folded.original(number).message
     inner = message if part is None else part_of(message, part)
     if inner is None:
         raise NotFound(f"message {number} has no part {part}", hint=_HINT)
     return inner
+
+
+def no_message(number: int, size: int) -> str:
+    """Return what is wrong with the number of a message in a conversation of so many: numbers begin at 0."""
+    known = f"the last is {handle_of(size - 1)}" if size else "the conversation has none"
+    return f"there is no message {number}: {known}"
 
 
 def retrieve(handle: str, folded: Folded) -> Message | Summary:
@@ -109,7 +115,8 @@ def _held_summary(number: int, folded: Folded) -> Summary:
 
 
 async def recall(journal: Journal, state: State, handle: str) -> Message | Summary:
-    """Return the original behind a handle, from memory or from the store.
+    """Return the original behind a handle, from memory or from the store; the messages of the newest reply too,
+    which a client may not have sent back yet.
 
     Raises:
         NotFound: there is no such original.
@@ -118,9 +125,15 @@ async def recall(journal: Journal, state: State, handle: str) -> Message | Summa
     place = read_handle(handle)
     if place.kind == "s":
         return await _summary(journal, state, place)
-    if place.number >= state.folded.origin:
+    if state.folded.origin <= place.number < state.folded.size:
         return retrieve(handle, state.folded)
-    found = await journal.store.pick(journal.head, [place.number])
+    if place.number >= state.folded.size:
+        found = await newest_reply(journal.store, journal.head)
+        found = [one for one in found if one.seq == place.number]
+        if not found:
+            raise NotFound(no_message(place.number, state.folded.size), hint=_HINT)
+    else:
+        found = await journal.store.pick(journal.head, [place.number])
     message = read_stored(found[0], journal.head) if found else None
     if message is None:
         raise NotFound(

@@ -162,7 +162,8 @@ def _read(data: bytes, path: Path, line: str) -> Recording:
 
 
 def _in_file(error: WireError, path: Path, line: str) -> WireError:
-    return type(error)(error.message, place=f"{path.name}{line}", hint=error.hint)
+    hint = error.hint or "give transcripts in JSON or JSONL, plain or in gzip"
+    return type(error)(error.message, place=f"{path.name}{line}", hint=hint)
 
 
 def _recording(request: Request, path: Path, line: str) -> Recording:

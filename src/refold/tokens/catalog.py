@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from refold.model.budget import WindowSource
 from refold.model.errors import ConfigError
+from refold.model.mask import mask_text
 
 # Spellings of a model's name
 
@@ -311,7 +312,7 @@ def _known_by_name(model: str, provider: str) -> WindowSize | None:
     return WindowSize(
         guessed,
         "pattern",
-        f"the window of {model[:_SHOWN]!r} is unknown; its name suggests {guessed:,} tokens. Set it if it is another.",
+        f"the window of {mask_text(model)[:_SHOWN]!r} is unknown; its name suggests {guessed:,} tokens. Set it if it is another.",
         GPT_5_INPUT if is_divided else 0,
     )
 
@@ -359,7 +360,7 @@ def _default(model: str, url: str) -> WindowSize:
     return WindowSize(
         tokens,
         "default",
-        f"the window of {model!r} is unknown; {tokens:,} tokens are assumed. Set it if it is another.",
+        f"the window of {mask_text(model)[:_SHOWN]!r} is unknown; {tokens:,} tokens are assumed. Set it if it is another.",
     )
 
 

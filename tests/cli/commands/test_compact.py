@@ -394,3 +394,18 @@ class TestErrors:
 
         assert (code, out) == (0, data.decode())
         assert err.startswith("warning: the window of 'nobody-knows-it' is unknown")
+
+
+@pytest.mark.parametrize("command", ["compact", "context"])
+def test_a_window_is_written_as_in_the_settings(refold, command):
+    last = ["--json"] if command == "context" else ["--dry-run"]
+    shown = {refold(command, str(AGENT), "--window", size, *last).out for size in ("12000", "12k", "12_000")}
+
+    assert len(shown) == 1
+    refused = refold(command, str(AGENT), "--window", "12x")
+    assert refused.code == 2
+    assert (
+        "invalid value for '--window': '12x': it is no size; give a number of tokens, such as 4000 or 4k"
+        in refused.err
+    )
+    assert "0 is not in the range from 1" in refold(command, str(AGENT), "--window", "0").err

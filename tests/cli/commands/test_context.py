@@ -168,10 +168,10 @@ def test_the_document_for_programs(refold, counter):
             {"region": "reserve", "tokens": 500, "share": 0.5, "source": None},
         ],
         "content": {"tokens": 40, "share": 0.04, "source": "counted"},
-        "trigger": {"tokens": 488, "remaining": 448},
+        "trigger": {"tokens": 484, "remaining": 444},
         "fits": True,
         "preset": "refold",
-        "summarise_at": {"tokens": 488, "messages": None},
+        "summarise_at": {"tokens": 484, "messages": None},
         "compress_at": {"tokens": 490, "arithmetic": "window 1,000 − output 500 − reserve 10 = 490"},
     }
 

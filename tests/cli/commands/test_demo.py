@@ -13,13 +13,14 @@ import pytest
 
 from refold.cli.commands.demo import Painter
 from refold.demo import DETAIL, DemoCall, session
+from tests.program import command
 
 PATIENCE_S = 120
 
 
 def demo(*args: str, code: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8", **more}
-    argv = [sys.executable, *(("-c", code) if code else ("-m", "refold")), "demo", *args]
+    argv = [*((sys.executable, "-c", code) if code else command()), "demo", *args]
     return subprocess.run(
         argv, capture_output=True, encoding="utf-8", env=environ, timeout=PATIENCE_S, check=False
     )

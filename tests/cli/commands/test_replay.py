@@ -13,12 +13,13 @@ import pytest
 from refold.cli.commands.replay import ReplayOptions, ReplaySummariserOptions, measure, summariser_order
 from refold.replay.summarisers import ReplaySummarisers, choose
 from refold.testing import ScriptedUpstream
+from tests.program import command
 
 ROOT = Path(__file__).parents[3]
 
 
 def program(*args: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "refold", *args]
+    argv = [*command(), *args]
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -146,3 +147,11 @@ def test_the_same_summariser_twice_is_one():
 
     assert [one and one.spec for one in order.chosen] == [None, "openai:gpt-4o"]
     assert (order.max_tokens, order.most) == (300, 1.0)
+
+
+def test_a_file_that_is_no_transcript_is_refused_with_a_hint(refold, tmp_path):
+    (tmp_path / "notes.md").write_text("# Notes\n")
+    refused = refold("replay", str(tmp_path / "notes.md"))
+
+    assert refused.code == 2
+    assert "hint: give transcripts in JSON or JSONL" in refused.err

@@ -12,6 +12,7 @@ import pytest
 
 from refold.model.tokens import Usage
 from refold.testing import ScriptedUpstream, say
+from tests.program import command
 
 pytestmark = pytest.mark.feature("N6")
 
@@ -29,7 +30,7 @@ def server():
 
 
 def replay(*args: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "refold", "replay", DATA, "--preset", "refold", "--window", "4000", *args]
+    argv = [*command(), "replay", DATA, "--preset", "refold", "--window", "4000", *args]
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env = {**kept, "XDG_CACHE_HOME": str(home), "HOME": str(home), "LOCALAPPDATA": str(home), **environ}
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)

@@ -21,6 +21,7 @@ from openai import AuthenticationError, InternalServerError, OpenAI
 from refold.config.tree import all_keys
 from refold.local import weights_path
 from refold.testing import ScriptedUpstream, echo
+from tests.program import command
 
 PATIENCE_S = 60
 CANARY = "the canary is called Pip"
@@ -76,7 +77,7 @@ def serve(environ, tmp_path) -> Iterator:
     started: list[subprocess.Popen[str]] = []
 
     def start(*flags: str, **more: str) -> Served:
-        argv = [sys.executable, "-m", "refold", "serve", "--port", "0", *flags]
+        argv = [*command(), "serve", "--port", "0", *flags]
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             argv, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env={**environ, **more}
@@ -98,7 +99,7 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 
 def refused(environ, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "refold", "serve", *flags]
+    argv = [*command(), "serve", *flags]
     return subprocess.run(
         argv, capture_output=True, text=True, cwd=folder, env=environ, timeout=PATIENCE_S, check=False
     )
@@ -151,6 +152,10 @@ def test_without_anything_a_script_answers_and_says_so(serve):
         asked = [{"role": "user", "content": "And here?"}]
         other = client.messages.create(model="local", max_tokens=99, messages=asked).content[0].text
         client.messages.stream(model="local", max_tokens=99, messages=asked)
+    with served.openai() as client:
+        asked = [{"role": "user", "content": "And the window?"}]
+        answer = client.chat.completions.with_raw_response.create(model="local", messages=asked)
+        window = answer.headers["x-refold-window"]
     _, told = served.end()
 
     assert said.startswith("I am a script, not a model")
@@ -159,6 +164,7 @@ def test_without_anything_a_script_answers_and_says_so(serve):
     assert ("pip install 'refold[local]'" in said) is (find_spec("xllamacpp") is None)
     assert said.endswith("You said: Is anybody there?")
     assert other.endswith("You said: And here?")
+    assert window == "8192 (upstream)"  # nobody set it
     assert "no local model: " in told
     assert "A script answers for `local`" in told
     assert [line.split()[0] for line in told.splitlines() if line.startswith(("local ", "openai ", "anthropic "))] == [
@@ -218,6 +224,12 @@ def test_whose_key_goes_where_is_told_and_never_the_key(serve, upstream):
     assert CANARY.replace(" ", "-") not in told
 
 
+def test_who_reads_the_address_may_stop_it_at_once(serve):
+    code, _ = serve().end(signal.SIGTERM)
+
+    assert code == 0
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_in_which_order_keys_are_looked_for_is_told_at_the_start(serve, upstream, tmp_path, form):
     file = f"""
@@ -270,7 +282,7 @@ def test_in_which_order_keys_are_looked_for_is_told_at_the_start(serve, upstream
 
 
 def test_once_there_is_a_key_nobody_gets_in_without_one(serve, upstream, environ, tmp_path):
-    make = [sys.executable, "-m", "refold", "keys", "create"]
+    make = [*command(), "keys", "create"]
     key = subprocess.run(
         make, capture_output=True, text=True, env=environ, timeout=PATIENCE_S, check=True
     ).stdout
@@ -357,7 +369,7 @@ def test_every_setting_is_an_option(environ, tmp_path):
 
 
 def test_what_there_is_of_the_local_model_is_told(environ, tmp_path):
-    argv = [sys.executable, "-m", "refold", "local", "status"]
+    argv = [*command(), "local", "status"]
     run = partial(subprocess.run, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     weights = tmp_path / "own.gguf"
     absent = run(argv, env={**environ, "REFOLD_LOCAL_MODEL": str(weights)})

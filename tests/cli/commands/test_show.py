@@ -126,3 +126,12 @@ def test_a_terminal_is_not_harmed_by_what_was_said(refold, store, tmp_path):
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert "  and tabs\n" in shown
+
+
+def test_a_call_that_is_not_there_is_refused_with_the_list_of_calls(kept, store):
+    talk_on(store)
+    refused = kept("show", "shifts", "--as-sent", "77")
+
+    assert refused.code == 2
+    assert "there is no call '77'" in refused.err
+    assert "hint: `refold show CONV --calls` lists them" in refused.err

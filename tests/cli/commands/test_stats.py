@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+from refold.cli.commands.stats import shown_dollars
 from refold.sync import Engine
 
 
@@ -37,7 +38,7 @@ def test_the_price_of_summaries_is_taken_off(refold, store):
     talk(store)
     before = json.loads(refold("stats", "--json").out)
     with Engine(
-        str(store), model="gpt-4o", window=8_000, summariser=lambda text: "A short summary."
+        str(store), model="gpt-4o", window=8_000, summariser=lambda *_, **__: "A short summary."
     ) as engine:
         engine.conversation("a").compact()
 
@@ -59,3 +60,9 @@ def test_a_store_without_calls_has_no_totals(refold, store):
     result = refold("stats")
     assert (result.code, result.out) == (0, "")
     assert "no calls of the owner 'local' were recorded" in result.err
+
+
+def test_an_amount_next_to_nothing_has_no_sign():
+    amounts = (-0.0001, -0.0, 0.004, -0.01)
+
+    assert [shown_dollars(one) for one in amounts] == ["0.00", "0.00", "0.00", "-0.01"]

@@ -27,6 +27,7 @@ from refold.cli.options import (
     SummariserOptions,
     TranscriptOptions,
     expanded,
+    token_count,
 )
 from refold.cli.output import plural
 from refold.model.errors import BudgetError, ConfigError, InvalidWindow, NotFound
@@ -105,8 +106,8 @@ def compact(
         typer.Option(
             "--keep",
             metavar="TOKENS",
-            min=0,
-            help="CONV: recent messages that stay, in tokens.",
+            parser=token_count(),
+            help="CONV: recent messages that stay, such as 4000 or 4k. Default: what the preset keeps.",
             show_default=False,
         ),
     ] = None,

@@ -36,6 +36,11 @@ Archive = Annotated[
 ]
 
 
+IMPORT_EXAMPLE = """\b
+Example:
+  refold db import chats.jsonl.gz --store postgresql://localhost/chats"""
+
+
 def declare(app: typer.Typer) -> None:
     db = typer.Typer(
         cls=WholeLines, help="The store as a whole: upgrade, check, copy, move, clean.", rich_markup_mode=None
@@ -45,9 +50,7 @@ def declare(app: typer.Typer) -> None:
     db.command("backup", epilog="Example: refold db backup chats-backup.db")(backup)
     db.command("vacuum", epilog="Example: refold db vacuum")(vacuum)
     db.command("export", epilog="Example: refold db export chats.jsonl.gz")(export_all)
-    db.command(
-        "import", epilog="Example: refold db import chats.jsonl.gz --store postgresql://localhost/chats"
-    )(import_all)
+    db.command("import", epilog=IMPORT_EXAMPLE)(import_all)
     app.add_typer(db, name="db")
 
 

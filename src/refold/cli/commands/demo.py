@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json
+from refold.cli.options import Json, token_count
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,7 +34,13 @@ def demo(
         typer.Option("--speed", metavar="N", min=0, help="Calls in a second, on a terminal; 0 for no pause."),
     ] = 5.0,
     window: Annotated[
-        int, typer.Option("--window", metavar="N", min=1_000, max=1_000_000, help="The model's window.")
+        int,
+        typer.Option(
+            "--window",
+            metavar="TOKENS",
+            parser=token_count(1_000, 1_000_000),
+            help="The model's window, such as 8000 or 8k.",
+        ),
     ] = 8_000,
     preset: Annotated[
         str,

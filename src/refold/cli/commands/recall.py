@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
+from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded, token_count
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
@@ -24,7 +24,13 @@ def recall(
     ],
     *,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=1, help="For passages that fit words.")
+        int,
+        typer.Option(
+            "--max-tokens",
+            metavar="TOKENS",
+            parser=token_count(1),
+            help="Words: the size of all passages together. A handle always gives the whole original.",
+        ),
     ] = 1_000,
     branch: BranchId = "",
     place: StoreOptions,

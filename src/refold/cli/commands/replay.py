@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from refold.cli import output
-from refold.cli.options import MAX_TOKENS, SUMMARISER_METAVAR, Json, OptionGroup, expanded
+from refold.cli.options import SUMMARISER_METAVAR, Json, OptionGroup, expanded, model_name, token_count
 from refold.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,32 +56,38 @@ class ReplayOptions(OptionGroup, frozen=True):
     ] = None
     windows: Annotated[
         list[int] | None,
-        typer.Option("--window", metavar="N", min=1, help="May be given several times. Default: 4k to 32k."),
+        typer.Option(
+            "--window",
+            metavar="TOKENS",
+            parser=token_count(1),
+            help="Such as 8000 or 8k. May be given several times. Default: 4k to 32k.",
+        ),
     ] = None
     model: Annotated[
         str,
         typer.Option(
-            "--model", metavar="NAME", help="Count with its tokenizer. Default: 4 characters a token."
+            "--model",
+            metavar="NAME",
+            callback=model_name,
+            help="Count with its tokenizer. Default: 4 characters a token.",
         ),
     ] = ""
     output: Annotated[
         int | None,
         typer.Option(
             "--output",
-            metavar="N",
-            min=0,
-            max=MAX_TOKENS,
-            help="Tokens of the window that are kept free for the reply. Default: as in a conversation, an eighth, at most 4,096.",
+            metavar="TOKENS",
+            parser=token_count(),
+            help="How much of the window is kept free for the reply. Default: as in a conversation, an eighth, at most 4,096.",
         ),
     ] = None
     reserve: Annotated[
         int | None,
         typer.Option(
             "--reserve",
-            metavar="N",
-            min=0,
-            max=MAX_TOKENS,
-            help="Tokens of the window that are never filled. Default: as in a conversation, the preset's own.",
+            metavar="TOKENS",
+            parser=token_count(),
+            help="How much of the window is never filled. Default: as in a conversation, the preset's own.",
         ),
     ] = None
     baselines: Annotated[bool, typer.Option("--baselines", help="Add simple rivals to the table.")] = False

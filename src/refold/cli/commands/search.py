@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   refold search "refund policy" --in support-42
-  refold search --sessions "money that was given back" """
+  refold search --sessions "money that was given back\""""
 
 
 def declare(app: typer.Typer) -> None:

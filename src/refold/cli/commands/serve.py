@@ -119,9 +119,24 @@ def _type(key: SettingKey) -> Any:
 
 
 def _help(key: SettingKey) -> str:
-    default = key.unset or plain_default(key)
+    default, what = key.unset or plain_default(key), f"{key.what}{_several(key)}"
     shown = {True: "on", False: "off"}.get(default, default) if isinstance(default, bool) else default
-    return f"{key.what} Default: {shown}." if shown not in ("", [], {}) else key.what
+    return f"{what} Default: {shown}." if shown not in ("", [], {}) else what
+
+
+def _several(key: SettingKey) -> str:
+    """How several values are given to an option that takes a list or pairs."""
+    from refold.config.parse import UNSPLIT
+
+    if key.kind not in ("list", "table"):
+        return ""
+    pair = "" if key.kind == "list" else " as NAME=VALUE"
+    way = (
+        "give the option again"
+        if key.name in UNSPLIT
+        else "separate them by commas, or give the option again"
+    )
+    return f" Several{pair}: {way}."
 
 
 def _identifier(name: str) -> str:
@@ -210,7 +225,9 @@ def _local_model(stack: ExitStack) -> OwnModel:
     from refold.local import WINDOW, serve_local
 
     served = stack.enter_context(serve_local(window=WINDOW))
-    target = structs.replace(local_target(served.base_url, served.key), window=served.window, formats=ALL)
+    target = structs.replace(
+        local_target(served.base_url, served.key), started_with=served.window, formats=ALL
+    )
     return OwnModel(target, f"{served.model} on this machine, to try things out")
 
 
@@ -232,7 +249,7 @@ def _scripted_model(stack: ExitStack) -> OwnModel:
     key = secrets.token_urlsafe(32)
     server = ScriptedUpstream(otherwise=answer, window=WINDOW, key=key, validates=False, model="local")
     stack.enter_context(server)
-    target = structs.replace(local_target(f"{server.url}/v1", key), window=WINDOW, formats=ALL)
+    target = structs.replace(local_target(f"{server.url}/v1", key), started_with=WINDOW, formats=ALL)
     return OwnModel(target, "a script, no model: it repeats what you say")
 
 

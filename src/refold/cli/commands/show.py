@@ -1,4 +1,4 @@
-"""`refold show`: the messages of a stored conversation, its calls, or the request that left with one call.
+"""`refold show`: the messages of a stored conversation, its calls, or the request that left with one call, and its reply.
 
 The messages are the originals, all of them. The request of a call is rebuilt from the compaction that was in effect at that call.
 """
@@ -16,7 +16,7 @@ from refold.cli import output
 from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
 from refold.cli.output import INDENT, align, plain, plural, short, when
 from refold.model.dialect import DIALECTS, Dialect
-from refold.model.errors import ConfigError, NotFound
+from refold.model.errors import ConfigError, NotFound, WireError
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
@@ -44,7 +44,7 @@ def show(
         typer.Option(
             "--as-sent",
             metavar="CALL",
-            help="The request of this call: its number or its id.",
+            help="The request of this call, and its reply: its number or its id.",
             show_default=False,
         ),
     ] = "",
@@ -61,7 +61,8 @@ def show(
 ) -> int:
     """Show every message as it came, also those that were compacted since.
 
-    With --as-sent, show the request of one call as the provider got it, with its summaries and everything that was shortened.
+    With --as-sent, show the request of one call as the provider got it, with its summaries and everything that was shortened,
+    and the reply to it, also one that the reply to a repeated request has replaced in the list of messages.
     """
     from refold.cli import store_access
 
@@ -232,28 +233,36 @@ def _pick_call(calls: Sequence[Call], which: str) -> Call:
         raise NotFound(
             "no calls were recorded in this conversation", hint="leave --as-sent out to see what was said"
         )
-    return row_by_prefix(calls, which, "call")
+    try:
+        return row_by_prefix(calls, which, "call")
+    except NotFound as error:
+        raise NotFound(
+            error.message, hint="`refold show CONV --calls` lists them with their numbers"
+        ) from None
 
 
 async def _show_sent(engine: Engine, name: str, which: str, *, as_json: bool) -> int:
     from refold.cli.store_access import head_of
     from refold.core.budget import STAGE as LOWERED
     from refold.engine.history import edits_of
+    from refold.ports.records import read_reply
 
     calls = await _calls(engine, name)
     call = _pick_call(calls, which)
     conversation = await engine.conversation(name, branch=call.branch)
     fields = await conversation.window_of(call)
     head = await head_of(engine, name, call.branch)
+    stored = read_reply(await engine.store.reply_to(engine.owner, call.id)) or ()
+    reply = [msgspec.json.decode(one) for one in stored]
     if as_json:
         number = calls.index(call) + 1
         edits = [structs.asdict(edit) for edit in edits_of(call)]
-        output.write_json(
-            {"conversation": name, "call": _call(number, call), "request": fields, "edits": edits}
-        )
+        about = {"conversation": name, "call": _call(number, call)}
+        output.write_json({**about, "request": fields, "edits": edits, "reply": reply})
         return 0
     dialect = DIALECTS[head.format]  # type: ignore[index]
     output.write("".join(_sent(fields, dialect)))
+    output.write("".join(_replied(reply, dialect)))
     output.note(_about(call, fields, dialect))
     for edit in edits_of(call):
         if edit.stage == LOWERED:
@@ -276,6 +285,20 @@ def _sent(fields: dict[str, object], dialect: Dialect) -> Iterator[str]:
     for one in messages:
         message = read_message(one, dialect)
         yield f"{message.role}\n{indented_text(message)}\n"
+
+
+def _replied(reply: Sequence[object], dialect: Dialect) -> Iterator[str]:
+    """The messages of the reply to a call that the gateway passed on."""
+    from refold.cli.output import indented_text
+    from refold.wire.sdk import read_message
+
+    for one in reply:
+        try:
+            message = read_message(one, dialect)
+        except WireError:  # it was answered in another format
+            yield f"the reply\n{INDENT}{plain(msgspec.json.encode(one).decode())}\n\n"
+        else:
+            yield f"the reply\n{indented_text(message)}\n"
 
 
 def _about(call: Call, fields: dict[str, object], dialect: Dialect) -> str:

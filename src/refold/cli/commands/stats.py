@@ -27,12 +27,17 @@ def stats(
     *,
     days: Annotated[
         float | None,
-        typer.Option("--days", metavar="N", help="Only the calls of the last N days.", show_default=False),
+        typer.Option(
+            "--days",
+            metavar="N",
+            help="Only the calls of the last N days. Default: all calls.",
+            show_default=False,
+        ),
     ] = None,
     place: StoreOptions,
     as_json: Json = False,
 ) -> int:
-    """Show the tokens and the money that were not sent, less what summaries cost.
+    """Show the tokens that were not sent and the money that was not spent, less what summaries cost.
 
     Every call is compared with the same call with the whole history, at the prices of its model, as if that had always been in
     the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated and marked with ~, and a note says for how
@@ -61,10 +66,10 @@ def _totals(found: Savings) -> str:
     spent = sum(one.dollars for one in replies)
     saved, price = sum(one.saved for one in replies), sum(one.dollars for one in summaries)
     rows = [
-        ("sent", f"{_calls(replies):,}", f"{said}{found.sent:,}", f"{said}{_dollars(spent)}"),
-        ("not sent", "", f"{said}{found.unsent:,}", f"{said}{_dollars(saved)}"),
-        ("summaries", f"{_calls(summaries):,}", f"{written}{asked:,}", f"{written}{_dollars(price)}"),
-        ("saved", "", f"{both}{found.net_tokens:,}", f"{both}{_dollars(found.net_dollars)}"),
+        ("sent", f"{_calls(replies):,}", f"{said}{found.sent:,}", f"{said}{shown_dollars(spent)}"),
+        ("not sent", "", f"{said}{found.unsent:,}", f"{said}{shown_dollars(saved)}"),
+        ("summaries", f"{_calls(summaries):,}", f"{written}{asked:,}", f"{written}{shown_dollars(price)}"),
+        ("saved", "", f"{both}{found.net_tokens:,}", f"{both}{shown_dollars(found.net_dollars)}"),
     ]
     return align(("", "calls", "tokens", "$"), rows, _NUMBERS)
 
@@ -75,8 +80,8 @@ def _models(replies: Sequence[CallTotals]) -> str:
             f"{one.calls:,}",
             f"{_mark([one])}{one.usage.prompt:,}",
             f"{_mark([one])}{one.unsent:,}",
-            f"{_mark([one])}{_dollars(one.dollars)}",
-            f"{_mark([one])}{_dollars(one.saved)}",
+            f"{_mark([one])}{shown_dollars(one.dollars)}",
+            f"{_mark([one])}{shown_dollars(one.saved)}",
             plain(one.model) or "-",
         )
         for one in replies
@@ -106,5 +111,6 @@ def _mark(rows: Sequence[CallTotals]) -> str:
     return "~" if any(one.estimated for one in rows) else ""
 
 
-def _dollars(amount: float) -> str:
-    return f"{amount:,.2f}"
+def shown_dollars(amount: float) -> str:
+    # Rounded first: an amount just under 0 would be shown as -0.00.
+    return f"{round(amount, 2) or 0.0:,.2f}"
