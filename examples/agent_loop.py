@@ -74,4 +74,6 @@ async def main(model: str, goal: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit('usage: python -m examples.agent_loop MODEL "QUESTION"')
     asyncio.run(main(*sys.argv[1:]))

@@ -45,4 +45,6 @@ def ask(client: openai.OpenAI, model: str, talk: Conversation) -> ChatCompletion
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit('usage: python -m examples.agent_loop_sync MODEL "QUESTION"')
     print(run_agent(openai.OpenAI(), *sys.argv[1:]))

@@ -58,7 +58,7 @@ def test_modules_and_packages_are_named_by_nouns():
     assert found - NOUNS == set()
 
 
-PROXIES = {"refold.sync.Conversation", "refold.sync.Engine"}
+PROXIES = {"refold.sync.Chat", "refold.sync.Conversation", "refold.sync.Engine"}
 """The classes without `await`: they have the names of the classes that they stand for."""
 
 

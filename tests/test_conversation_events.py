@@ -80,7 +80,7 @@ async def test_who_asks_at_the_same_time_is_told_that_it_is_done():
 
 
 @pytest.mark.feature("O3")
-@pytest.mark.parametrize(("text", "problem"), [("", UNFIT), (None, "AttributeError")])
+@pytest.mark.parametrize(("text", "problem"), [("", UNFIT), (None, "the summariser returned None, not text")])
 async def test_a_summariser_that_fails_is_told_and_the_compaction_is_skipped(text, problem):
     writer, heard = Writer(text), Heard()
     writer.go_on.set()

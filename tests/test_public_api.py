@@ -12,6 +12,9 @@ from refold.model import errors
 PUBLIC = sorted(
     [
         "Budget",
+        *("CallUsage", "Chat", "ChatEvent", "ChatTool", "Command", "CommandCall", "CommandReply", "Done"),
+        *("Notice", "Provider", "Queued", "ReasoningDelta", "TextDelta", "ToolEnded", "ToolStarted"),
+        *("run_command", "tool"),
         "Conversation",
         "Engine",
         "Policy",

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+from functools import partial
+
 import pytest
 from msgspec import structs
 from openai.types.chat import ChatCompletion
 
 from refold.core.presets import PRESETS
+from refold.engine.events import SummaryFailed
 from refold.model.dialect import DIALECTS
-from refold.model.errors import DoesNotFit, InvalidWindow, WireError
+from refold.model.errors import ConfigError, DoesNotFit, InvalidWindow, WireError
 from refold.model.message import assistant, user
-from refold.sync import Conversation
+from refold.sync import Conversation, Engine
 from tests.formats import CALLS, KEYS, RESULTS, answer, chat_call, chat_result, question, turn, violations
 from tests.wire.test_sdk import CHAT_REPLY, CLAUDE_REPLY
 
@@ -310,3 +316,97 @@ def test_help_shows_the_docstrings_of_the_async_classes_without_await():
     assert "Raises:" in text
     assert "    chat.add(" in text
     assert Conversation.receipts.__doc__
+
+
+GOOD = "The user asks about the tides at the pier, and the assistant answers each question with a time."
+
+
+class TestSummaryFunctions:
+    @pytest.mark.parametrize("face", ["conversation", "engine"])
+    def test_a_plain_function_writes_and_is_called_outside_of_the_event_loop(self, face):
+        threads = []
+
+        def write(messages, *, previous, max_tokens):
+            threads.append(threading.current_thread().name)
+            return GOOD
+
+        if face == "conversation":
+            talk = full(summariser=write)
+            talk.compact()
+        else:
+            with Engine("memory:", model="gpt-4o", window=4_000, summariser=write) as engine:
+                talk = engine.conversation("tides")
+                for number in range(30):
+                    talk.add(*turn(number, "chat"))
+                talk.compact()
+
+        assert set(threads) == {"refold-function"}
+        assert talk.receipts[-1].summary.author == "model"
+        assert GOOD in talk.receipts[-1].summary.text
+
+    @pytest.mark.parametrize(("value", "kind"), [(None, "None"), (42, "int"), (b"text", "bytes")])
+    def test_what_a_function_returned_instead_of_text_is_in_the_warning(self, value, kind, caplog):
+        heard = []
+        talk = full(summariser=lambda messages, *, previous, max_tokens: value, on_event=heard.append)
+
+        talk.compact()
+
+        problem = f"the summariser returned {kind}, not text"
+        assert f"a summary could not be written: {problem}" in caplog.messages
+        assert f"a compaction was made without the summariser: {problem}" in caplog.messages
+        assert {one.problem for one in heard if isinstance(one, SummaryFailed)} == {problem}
+
+    @pytest.mark.parametrize("wrong", [lambda messages: "", lambda: "", lambda messages, previous: ""])
+    def test_a_function_that_cannot_take_the_arguments_is_refused_at_once(self, wrong):
+        for make in (partial(Conversation, "gpt-4o"), partial(Engine, "memory:", model="gpt-4o")):
+            with pytest.raises(ConfigError, match="cannot take the arguments of a summariser") as told:
+                make(summariser=wrong)
+            assert "messages, *, previous, max_tokens" in told.value.hint
+
+    def test_a_function_that_ends_by_an_odd_exception_keeps_nobody_waiting(self, caplog):
+        def stop(messages, *, previous, max_tokens):
+            raise StopIteration
+
+        talk = full(summariser=stop)
+        talk.compact()
+
+        assert "a summary could not be written: RuntimeError" in caplog.messages
+
+    @pytest.mark.parametrize("preset", ["refold", "opal", "lis", "llms", "librechat"])
+    def test_no_warning_speaks_of_a_summary_that_never_came(self, preset, caplog):
+        async def hang(messages, *, previous, max_tokens):
+            await asyncio.sleep(3_600)
+
+        with Conversation(
+            "gpt-4o", window=4_000, preset=preset, summariser=hang, summariser_timeout_s=0.01
+        ) as talk:
+            play(talk, turns=60)
+
+        reasons = {line.partition("the summariser: ")[2] for line in caplog.messages}
+        assert reasons <= {"the model is still writing", "the model took longer than 0.01 seconds"}
+        assert reasons
+
+    @pytest.mark.parametrize("preset", ["refold", "opal"])
+    def test_one_that_never_answers_is_given_up_and_asked_again(self, preset, monkeypatch, caplog):
+        monkeypatch.setattr("refold.engine.summary_jobs.MAX_WRITE_S", 0.02)
+        asked = []
+
+        async def hang(messages, *, previous, max_tokens):
+            asked.append(len(messages))
+            await asyncio.sleep(3_600)
+
+        with Conversation("gpt-4o", window=4_000, preset=preset, summariser=hang) as talk:
+            play(talk, turns=60, pause_s=0.01)
+
+        assert len(asked) > 1
+        assert "a summary could not be written: TimeoutError" in caplog.messages
+
+
+def play(talk: Conversation, turns: int, pause_s: float = 0.0) -> None:
+    """Talk, with a request in each turn."""
+    for number in range(turns):
+        asked, *rest = turn(number, "chat")
+        talk.add(asked)
+        talk.context()
+        talk.add(*rest)
+        time.sleep(pause_s)

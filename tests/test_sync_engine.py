@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from refold import sync
+from refold.chat.chat import Chat
 from refold.core.presets import PRESETS
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
@@ -91,8 +92,11 @@ OF_THE_GATEWAY = {
     "wait_for_summary",
     "author_of",
     "open_again",
+    "add_queued",
+    "add_results",
+    "journal",
 }
-"""Members of a conversation that other parts of Refold use, as they do `Engine.open_branch`: they take states, actions and journals,
+"""Members of a conversation that the gateway and the chat use, as they do `Engine.open_branch`: they take states, actions and journals,
 and no script has these."""
 
 
@@ -101,8 +105,11 @@ def test_what_can_be_asked_with_await_can_be_asked_without():
     assert talk.keys() > OF_THE_GATEWAY
     users = {name: asked for name, asked in talk.items() if name not in OF_THE_GATEWAY}
     assert blocking_talk == {**users, "window": []}
+    chat, blocking_chat = faces(Chat, sync.Chat)
+    assert blocking_chat == {**chat, "send": chat["send"]}
     engine, blocking_engine = faces(Engine, sync.Engine)
     assert engine.pop("open_branch")
+    assert engine.pop("known_time") == []  # for the gateway, as the branch is
     assert blocking_engine == {**engine, "owner": [], "settings": [], "store": []}
 
 

@@ -19,6 +19,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refold import sync
+    from refold.chat.chat import (
+        CallUsage,
+        Chat,
+        ChatEvent,
+        CommandReply,
+        Done,
+        Notice,
+        Queued,
+        ToolEnded,
+        ToolStarted,
+    )
+    from refold.chat.commands import Command, CommandCall, run_command
+    from refold.chat.tools import ChatTool, tool
     from refold.core import presets
     from refold.core.policy import Policy
     from refold.engine.conversation import Conversation
@@ -74,6 +87,8 @@ if TYPE_CHECKING:
     from refold.ports.models import Summariser, Upstream
     from refold.ports.store import Store
     from refold.recall import answer_recall, recall_tool
+    from refold.upstreams.provider import Provider
+    from refold.wire.sse import ReasoningDelta, TextDelta
 
 __all__ = [
     "AccessError",
@@ -82,6 +97,13 @@ __all__ = [
     "BodyTooSlow",
     "Budget",
     "BudgetError",
+    "CallUsage",
+    "Chat",
+    "ChatEvent",
+    "ChatTool",
+    "Command",
+    "CommandCall",
+    "CommandReply",
     "CompactionEnd",
     "CompactionStart",
     "ConfigError",
@@ -90,6 +112,7 @@ __all__ = [
     "Conversation",
     "Damaged",
     "DoesNotFit",
+    "Done",
     "Engine",
     "Event",
     "HeldElsewhere",
@@ -99,10 +122,14 @@ __all__ = [
     "MissingExtra",
     "NotAnOverflow",
     "NotFound",
+    "Notice",
     "OutputCapExceeded",
     "Policy",
+    "Provider",
     "Pruned",
+    "Queued",
     "RateLimited",
+    "ReasoningDelta",
     "Receipt",
     "Recovered",
     "RecoverySpent",
@@ -118,6 +145,9 @@ __all__ = [
     "SummaryFailed",
     "SummarySwitched",
     "SummaryWritten",
+    "TextDelta",
+    "ToolEnded",
+    "ToolStarted",
     "Undone",
     "Upstream",
     "UpstreamError",
@@ -130,7 +160,9 @@ __all__ = [
     "answer_recall",
     "presets",
     "recall_tool",
+    "run_command",
     "sync",
+    "tool",
 ]
 
 __version__ = "0.1.0"
@@ -140,17 +172,27 @@ _EVENTS = """
     CompactionEnd CompactionStart Event Pruned Recovered SummaryDiscarded SummaryFailed SummarySwitched SummaryWritten
     Undone UsageRecorded
 """
+_CHAT = "CallUsage Chat ChatEvent CommandReply Done Notice Queued ToolEnded ToolStarted"
 _NAMES = {
     "Budget": "refold.model.budget",
+    "ChatTool": "refold.chat.tools",
+    "Command": "refold.chat.commands",
+    "CommandCall": "refold.chat.commands",
     "Conversation": "refold.engine.conversation",
     "Engine": "refold.engine.engine",
     "Policy": "refold.core.policy",
+    "Provider": "refold.upstreams.provider",
+    "ReasoningDelta": "refold.wire.sse",
     "Receipt": "refold.engine.state",
     "Store": "refold.ports.store",
     "Summariser": "refold.ports.models",
+    "TextDelta": "refold.wire.sse",
     "Upstream": "refold.ports.models",
     "answer_recall": "refold.recall",
     "recall_tool": "refold.recall",
+    "run_command": "refold.chat.commands",
+    "tool": "refold.chat.tools",
+    **dict.fromkeys(_CHAT.split(), "refold.chat.chat"),
     **dict.fromkeys(_EVENTS.split(), "refold.engine.events"),
 }
 """The module of each name; the other exported names are errors."""

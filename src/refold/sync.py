@@ -1,6 +1,6 @@
-"""Refold without `await`: `Conversation` and `Engine` for scripts and notebooks.
+"""Refold without `await`: `Conversation`, `Engine` and `Chat` for scripts and notebooks.
 
-Both are proxies of the classes of the same names in `refold`, with the same constructors and members. One
+They are proxies of the classes of the same names in `refold`, with the same constructors and members. One
 daemon thread per process runs an event loop for all of them, so they also work in a notebook that has a loop
 running. They may be called from several threads; the calls of one conversation are serialised. A forked
 process has none of its parent's threads: open engines after the fork.
@@ -26,12 +26,17 @@ from os import PathLike
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
+from refold.chat import chat as async_chat
+from refold.chat.chat import LEASE_S, PARALLEL_TOOLS, ChatEvent, ChatEvents, Confirm
+from refold.chat.commands import Command
+from refold.chat.tools import ChatTool
 from refold.core.policy import Policy
+from refold.core.stages.tool_results import ToolRule
 from refold.engine import conversation as async_conversation
 from refold.engine import engine as async_engine
 from refold.engine.doctor import Finding
 from refold.engine.engine import OWNER, FoundMessage, InstalledEmbedder
-from refold.engine.events import Event, Listener
+from refold.engine.events import Event, Listener, Pruned
 from refold.engine.history import Difference, MessageTokens
 from refold.engine.journal import LearnedWindow
 from refold.engine.retention import MAX_SHARE, HeldBack
@@ -42,15 +47,24 @@ from refold.engine.status import Preview, Savings, Status
 from refold.engine.summary_jobs import SummaryFunction
 from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement, TokenCounter
-from refold.ports.models import CountingUpstream, Embedder, Summariser, SummaryCache, Upstream
-from refold.ports.records import Call, Compaction, Listed, Session, StoredSummary
+from refold.ports.models import (
+    CountingUpstream,
+    Embedder,
+    StreamingUpstream,
+    Summariser,
+    SummaryCache,
+    Upstream,
+)
+from refold.ports.records import Call, CommandEntry, Compaction, Listed, Session, StoredSummary
 from refold.ports.store import Store
 from refold.recall import MAX_TOKENS
 from refold.recall import answer_recall as answer_recall_async
 from refold.tokens.catalog import WindowSize
+from refold.upstreams.provider import Provider
 from refold.wire.reply import Reply
+from refold.wire.sse import Delta
 
-__all__ = ["Conversation", "Engine", "answer_recall"]
+__all__ = ["Chat", "Conversation", "Engine", "answer_recall"]
 
 T = TypeVar("T")
 
@@ -242,8 +256,31 @@ class Conversation:
     def ask(self, upstream: Upstream, *, max_output: int | None = None) -> Reply:
         return self._run(self._async.ask(upstream, max_output=max_output))
 
+    def stream(
+        self, upstream: StreamingUpstream, *, max_output: int | None = None
+    ) -> Iterator[Delta | Reply]:
+        items = self._async.stream(upstream, max_output=max_output)
+
+        async def read() -> Delta | Reply | None:
+            return await anext(items, None)
+
+        try:
+            while (item := self._run(read())) is not None:
+                yield item
+        finally:
+            self._run(items.aclose())
+
     def set_instructions(self, fields: bytes) -> None:
         self._run(self._async.set_instructions(fields))
+
+    def set_tools(self, tools: Sequence[object], *, rules: Mapping[str, ToolRule] | None = None) -> None:
+        self._run(self._async.set_tools(tools, rules=rules))
+
+    def reconfigure(self, *, model: str = "", preset: str = "") -> None:
+        self._run(self._async.reconfigure(model=model, preset=preset))
+
+    def prune(self) -> Pruned | None:
+        return self._run(self._async.prune())
 
     def compact(self, *, keep: int | None = None, focus: str = "") -> dict[str, Any]:
         return self._run(self._async.compact(keep=keep, focus=focus))
@@ -525,6 +562,118 @@ class Engine:
         self.close()
 
 
+class Chat:
+    """A conversation with a model that streams and calls tools; see `refold.Chat`. The constructor opens it: close
+    it, or use it in a `with` block. `tools` that are not async run in threads, as there.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        upstream: StreamingUpstream | Provider | str,
+        *,
+        tools: Sequence[ChatTool | Callable[..., Any]] = (),
+        mcp: Sequence[str] = (),
+        recall: bool = True,
+        commands: Sequence[Command] = (),
+        confirm: Confirm | None = None,
+        debounce_s: float = 0.0,
+        parallel_tools: int = PARALLEL_TOOLS,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self.conversation, self._process = conversation, os.getpid()
+
+        async def opened() -> async_chat.Chat:
+            chat = async_chat.Chat(
+                conversation._async,  # noqa: SLF001
+                upstream,
+                tools=tools,
+                mcp=mcp,
+                recall=recall,
+                commands=commands,
+                confirm=confirm,
+                debounce_s=debounce_s,
+                parallel_tools=parallel_tools,
+                lease_s=lease_s,
+            )
+            return await chat.start()
+
+        self._async = self._run(opened())
+        self.table, self.problems = self._async.table, self._async.problems
+
+    def _run(self, act: Coroutine[Any, Any, T]) -> T:
+        return _run(act, self._process)
+
+    def start(self) -> Self:
+        return self
+
+    def send(self, content: object) -> Iterator[ChatEvent]:
+        items = self._async.send(content)
+
+        async def read() -> ChatEvent | None:
+            return await anext(items, None)
+
+        try:
+            while (event := self._run(read())) is not None:
+                yield event
+        finally:
+            self._run(items.aclose())
+
+    def put(self, content: object) -> str:
+        return self._run(self._async.put(content))
+
+    def typing(self) -> None:
+        async def act() -> None:
+            self._async.typing()
+
+        self._run(act())
+
+    def abort(self) -> bool:
+        async def act() -> bool:
+            return self._async.abort()
+
+        return self._run(act())
+
+    def events(self) -> Iterator[ChatEvent]:
+        async def begin() -> ChatEvents:
+            return self._async.events()
+
+        stream = self._run(begin())
+
+        async def read() -> ChatEvent | None:
+            return await anext(stream, None)
+
+        while (event := self._run(read())) is not None:
+            yield event
+
+    def history(self) -> list[Mapping[str, Any] | CommandEntry]:
+        return self._run(self._async.history())
+
+    @property
+    def model(self) -> str:
+        return self._async.model
+
+    @property
+    def waiting(self) -> int:
+        return self._async.waiting
+
+    @property
+    def is_busy(self) -> bool:
+        return self._async.is_busy
+
+    def use_model(self, model: str) -> None:
+        self._run(self._async.use_model(model))
+
+    def close(self) -> None:
+        self._run(self._async.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def _copy_docstrings(proxy: type, original: type) -> None:
     """Give the members of a proxy the docstrings of its original, so that `help` shows them, without `await`."""
     for name, member in vars(proxy).items():
@@ -537,6 +686,7 @@ def _copy_docstrings(proxy: type, original: type) -> None:
 
 _copy_docstrings(Conversation, async_conversation.Conversation)
 _copy_docstrings(Engine, async_engine.Engine)
+_copy_docstrings(Chat, async_chat.Chat)
 
 
 def answer_recall(

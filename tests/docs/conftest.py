@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from refold.testing import ScriptedUpstream, echo
+from tests.program import command
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +19,7 @@ def served(tmp_path_factory) -> Iterator[dict[str, str]]:
     (place / "none.toml").touch()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REFOLD_")}
     with ScriptedUpstream(otherwise=echo) as upstream:
-        argv = [sys.executable, "-m", "refold", "serve", "--port", "0", "--store", "memory:"]
+        argv = [*command(), "serve", "--port", "0", "--store", "memory:"]
         argv += [
             "--upstream",
             f"mine={upstream.url}/v1",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import openai
 import pytest
 
@@ -137,3 +140,13 @@ async def test_a_tool_that_fails_is_for_the_model_to_read(run):
     with ScriptedUpstream(first, results) as server:
         assert await run(f"{server.url}/v1") == "error: KeyError('nothing')"
     assert server.requests[-1].json["messages"][-2]["content"].startswith("error: ValueError(")
+
+
+@pytest.mark.parametrize("name", ["agent_loop", "agent_loop_sync", "recall_loop"])
+def test_without_a_model_and_a_question_an_example_says_how_it_is_used(name):
+    ended = subprocess.run(
+        [sys.executable, "-m", f"examples.{name}"], capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr == f'usage: python -m examples.{name} MODEL "QUESTION"\n'

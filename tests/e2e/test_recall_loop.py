@@ -91,6 +91,6 @@ async def test_a_wrong_question_does_not_stop_the_loop():
     assert SOUGHT in said
     assert [text.splitlines()[0] for text in results[-3:]] == [
         "error: these are no arguments for recall",
-        f"error: there is no message 4000: the conversation has {2 * HARBOURS + 4}",
+        f"error: there is no message 4000: the last is #m{2 * HARBOURS + 3}",
         "#m2, the result of a tool:",
     ]

@@ -16,9 +16,10 @@ import refold
 from refold.cli.main import run
 from refold.config import Layer
 from refold.engine.events import text_of
+from refold.ports.records import QueuedEntry
 from refold.stores.memory import MemoryStore
 from refold.sync import Conversation, Engine
-from refold.testing import ScriptedUpstream, say, sign
+from refold.testing import ScriptedUpstream, call, say, sign
 from refold.tokens import FittedCounter, counter_for
 from refold.upstreams import Provider, open_upstream
 from tests.config.samples import PRESET_OF, SAMPLES
@@ -1006,3 +1007,145 @@ async def test_a_summary_of_everything_is_built_on_all_summaries_that_stand(
         assert all(code in writer.previous[3] for code in CODES)
     else:
         assert all(code in summary.text for code in CODES)
+
+
+# The chat
+
+FORMATS = ("chat", "responses", "anthropic")
+
+
+@refold.tool
+def gauge(place: str) -> str:
+    """Read a gauge."""
+    return f"{place}: 501 mm"
+
+
+def scripted(server, wire="chat"):
+    return Provider("scripted", "m-1", wire, f"{server.url}/v1")
+
+
+def last_of(events):
+    return [*events][-1]
+
+
+@pytest.mark.feature("L11")
+@pytest.mark.parametrize("wire", FORMATS)
+def test_commands_run_without_a_model_and_stay_out_of_its_context(wire, tmp_path):
+    with (
+        ScriptedUpstream(otherwise="Noted.") as server,
+        Engine(f"sqlite:///{tmp_path}/chats.db", model="m-1", window=32_000) as engine,
+        refold.sync.Chat(
+            engine.conversation("talk", format=wire), scripted(server, wire), debounce_s=0.01
+        ) as chat,
+    ):
+        assert last_of(chat.send("one")).status == "answered"
+        replies = [
+            last_of(chat.send(text)).text for text in ("/status", "/compact", "/prune", "/ABORT", "/nwe")
+        ]
+        assert replies[0].startswith("🤖 Agent: talk\n🧠 Model: m-1\n🧮 Tokens: ")
+        assert replies[1].startswith("⚙️ Compacting session #")
+        assert replies[2:] == [
+            "No messages to prune.",
+            "Nothing to abort.",
+            "There is no command /nwe: did you mean /new?",
+        ]
+        first = chat.conversation.state.size
+        assert len(server.requests) == 1, "no command costs a token"
+        assert last_of(chat.send("two")).status == "answered"
+        assert [one.text for one in server.requests[1].messages] == ["one", "Noted.", "two"]
+        assert last_of(chat.send("/new")).text.startswith("✨ New session started. Previous session #")
+        assert last_of(chat.send("three")).status == "answered"
+        assert [one.text for one in server.requests[2].messages] == ["three"]
+        previous = engine.sessions("talk")[0].id[:8]
+        assert previous in last_of(chat.send("/resume")).text
+        assert last_of(chat.send(f"/resume {previous}")).text.startswith("🔄 Resumed session #")
+        kept = [getattr(one, "text", "") for one in chat.history()]
+        assert kept[first : first + 5] == ["/status", "/compact", "/prune", "/ABORT", "/nwe"]
+
+
+@pytest.mark.feature("L12")
+async def test_what_is_typed_during_a_reply_waits_unseen_and_is_answered_in_order(tmp_path):
+    reached, opened = asyncio.Event(), asyncio.Event()
+
+    async def slow(_):
+        reached.set()
+        await opened.wait()
+        return "First."
+
+    async with (
+        ScriptedUpstream(slow, otherwise="Then.") as server,
+        refold.Engine(f"sqlite:///{tmp_path}/chats.db", model="m-1", window=32_000) as engine,
+    ):
+        talk = await engine.conversation("talk")
+        async with refold.Chat(talk, scripted(server)) as chat:
+            stream = chat.events()
+            await chat.put("one")
+            await reached.wait()
+            for text in ("two zanzibar", "three", "/new", "four"):
+                await chat.put(text)
+            assert await engine.search("zanzibar") == []
+            assert "zanzibar" not in str(await talk.context())
+            assert (await engine.conversations())[0].messages == 1
+            opened.set()
+            ended = []
+            async with asyncio.timeout(30):
+                while len(ended) < 3:
+                    event = await anext(stream)
+                    ended += [event] if isinstance(event, refold.Done) else []
+            assert [one.status for one in ended] == ["answered", "unanswered", "answered"]
+            said = [one["content"] for one in await chat.history() if isinstance(one, dict)]
+            assert said == ["one", "First.", "two zanzibar", "three", "four", "Then."]
+            assert [one.text for one in server.requests[-1].messages] == ["four"], "in the new session"
+
+
+@pytest.mark.feature("L12")
+async def test_what_a_crashed_program_left_in_the_queue_is_answered_once(tmp_path):
+    url, left = f"sqlite:///{tmp_path}/chats.db", ("one", "two", "three")
+    async with ScriptedUpstream(otherwise="Then.") as server:
+        async with refold.Engine(url, model="m-1", window=32_000) as engine:
+            talk = await engine.conversation("talk")
+            for text in left:  # as a program leaves them that is killed before it took them
+                body = json.dumps({"role": "user", "content": text}).encode()
+                await engine.store.enqueue(
+                    talk.journal.head, QueuedEntry(id=text, branch=talk.branch, body=body)
+                )
+        async with (
+            refold.Engine(url, model="m-1", window=32_000) as engine,
+            refold.Chat(await engine.conversation("talk"), scripted(server)) as chat,
+        ):
+            async with asyncio.timeout(30):
+                ended = await anext(event async for event in chat.events() if isinstance(event, refold.Done))
+        assert (ended.entries, ended.status) == (left, "answered")
+        async with (
+            refold.Engine(url, model="m-1", window=32_000) as engine,
+            refold.Chat(await engine.conversation("talk"), scripted(server)) as chat,
+        ):
+            _ = [event async for event in chat.send("/new")]
+            said = [one["content"] for one in await chat.history() if isinstance(one, dict)]
+        assert said == [*left, "Then."]
+        assert len(server.requests) == 1
+
+
+@pytest.mark.feature("L18")
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_reply_is_streamed_with_its_tool_calls_and_every_call_is_billed(wire):
+    script = [say(call("gauge", {"place": place}, id=f"c{place}")) for place in ("Vik", "Roros")]
+    with (
+        ScriptedUpstream(*script, "Both are low, the provider said at last.") as server,
+        Engine("memory:", model="m-1", window=32_000) as engine,
+        refold.sync.Chat(
+            engine.conversation("talk", format=wire), scripted(server, wire), tools=[gauge]
+        ) as chat,
+    ):
+        events = [*chat.send("How is the water?")]
+        deltas = [one.text for one in events if isinstance(one, refold.TextDelta)]
+        assert len(deltas) > 1
+        assert "".join(deltas) == "Both are low, the provider said at last."
+        results = [one.text for one in events if isinstance(one, refold.ToolEnded)]
+        assert results == ["Vik: 501 mm", "Roros: 501 mm"]
+        reported = [one.usage for one in events if isinstance(one, refold.CallUsage)]
+        assert len(reported) == 3
+        stored = engine.store.calls("local", "talk")
+        assert [one.usage for one in stored] == reported
+        assert not any(one.is_estimated for one in stored)
+        assert chat.conversation.status().billed.prompt == sum(one.prompt for one in reported)

@@ -17,6 +17,7 @@ import pytest
 from refold.cli.main import run
 from refold.engine.engine import Engine
 from tests.damage import damage
+from tests.program import command
 
 mcp = pytest.importorskip("mcp", reason="the MCP server needs the extra `mcp`")
 if not hasattr(mcp, "Client"):
@@ -87,8 +88,9 @@ class Asking:
 
 @asynccontextmanager
 async def connected(path: Path, *args: str) -> AsyncIterator[Asking]:
-    command = ["-m", "refold", "mcp", "--store", f"sqlite:///{path}", *args]
-    server = mcp.StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)
+    first, *others = command()
+    words = [*others, "mcp", "--store", f"sqlite:///{path}", *args]
+    server = mcp.StdioServerParameters(command=first, args=words, cwd=ROOT)
     with open(os.devnull, "w", encoding="utf-8") as errors:  # noqa: ASYNC230, PTH123
         async with mcp.Client(mcp.stdio_client(server, errlog=errors)) as client:
             yield Asking(client)

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from refold.core import extractive_summary
 from refold.core.assemble import broken_rules, with_last_word
-from refold.core.budget import OUTPUT_PART, output_after, tokens_of
+from refold.core.budget import OUTPUT_PART, output_after, share_of, tokens_of
 from refold.core.digest.search import find
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import (
@@ -39,9 +39,17 @@ from refold.core.measure import (
     record_call,
 )
 from refold.core.overflow import classify
-from refold.core.plan import Decision, Plan, SummaryRequest, give_up, plan, resolve
+from refold.core.plan import FREE, Decision, Plan, SummaryRequest, give_up, plan, resolve
 from refold.core.plan import ahead as plan_ahead
-from refold.core.plan_inputs import fits, limit_for, lowered_output, output_for, room_of, size_of
+from refold.core.plan_inputs import (
+    fits,
+    limit_for,
+    lowered_output,
+    output_for,
+    room_of,
+    size_of,
+    target_for,
+)
 from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import mark_window
 from refold.core.shown import Edit, handle_of
@@ -64,6 +72,7 @@ from refold.engine.state import (
     NO_SUMMARISER,
     RECOVERY,
     STILL_WRITING,
+    TOO_LITTLE,
     UNUSABLE,
     Change,
     Receipt,
@@ -255,10 +264,10 @@ def ahead(state: State) -> SummaryRequest | None:
 def wanted_now(state: State, cut: int | None = None, keep: int | None = None) -> SummaryRequest | None:
     """Return the summary that a manual compaction would need now; `keep` and `cut` as in `compact`."""
     request = plan(state.folded, state.frame, state.now("manual", keep, cut)).request
-    if request is None or state.late is None:
-        return request
-    switched = _with_late_summary(state)
-    return plan(switched.folded, state.frame, switched.now("manual", keep, cut)).request
+    if request is not None and state.late is not None:
+        switched = _with_late_summary(state)
+        request = plan(switched.folded, state.frame, switched.now("manual", keep, cut)).request
+    return request if request is not None and request.asks_model else None
 
 
 def _with_late_summary(state: State) -> State:
@@ -477,11 +486,16 @@ class _Draft:
             planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
         state = self.state
         if moment == "after_call" and state.frame.policy.deferred:
-            self.set(flag=planned.reason if planned.request is not None else state.flag)
+            is_wanted = planned.request is not None and planned.request.asks_model
+            self.set(flag=planned.reason if is_wanted else state.flag)
             return planned
-        ready = self._prepared_for(planned, planned.request) if planned.request is not None else None
-        if planned.request is not None and ready is None and self._is_left_to_model(moment):
-            planned = self._leave_to_model(planned, planned.request)
+        request = planned.request
+        ready = self._prepared_for(planned, request) if request is not None else None
+        if request is not None and ready is None:
+            if self._is_stage_work_enough(planned, request):
+                planned = self._without_summary(planned)
+            elif self._is_left_to_model(moment):
+                planned = self._leave_to_model(planned, request)
         done, made = self._carry_out(planned, ready)
         is_ahead = ready is not None
         self.events.extend(compaction_events(state, self.state, planned, done, made, is_ahead=is_ahead))
@@ -523,7 +537,7 @@ class _Draft:
             summary = None  # an empty text cannot replace messages
         if summary is not None:
             files = planned.next.ledger
-            why = "" if summary.kind == "model" else self._why_digest(planned.now.moment)
+            why = "" if summary.kind == "model" else self._why_digest(planned.now.moment, request)
             summary = structs.replace(summary, read=files.read, modified=files.modified, why=why)
         done = resolve(planned, summary) if summary else give_up(planned)
         if summary is None or done.decision != "summarise":
@@ -539,17 +553,37 @@ class _Draft:
         """
         covered = planned.next.summaries[-1].last if planned.next.summaries else 0
         prepared = self.state.prepared
-        if prepared is None or prepared.last <= covered:
-            return None
-        if _suffices(planned, prepared):
+        if prepared is None or prepared.last < covered:
+            return None  # one of the same messages is the summary before, written again and shorter
+        is_enough = _suffices(planned, prepared)
+        if is_enough and not _leaves_full(planned, prepared):
             return prepared
         longer = extractive_summary.extended(prepared, request, planned.next, self.state.frame)
-        return longer if longer is not prepared and _suffices(planned, longer) else None
+        if longer is not prepared and _suffices(planned, longer):
+            return longer
+        return prepared if is_enough else None
 
     def _is_left_to_model(self, moment: Moment) -> bool:
         """Whether the compaction is put off until a model has written its summary."""
         state, policy = self.state, self.state.frame.policy
         return state.has_model and policy.on_switch != "bridge" and moment not in ("manual", "overflow")
+
+    def _is_stage_work_enough(self, planned: Plan, request: SummaryRequest) -> bool:
+        """Whether the window can be sent without the summary, and a model should not be asked for it: it would
+        free almost nothing, or one that is ready waits for a compaction that it fits. Without a model, a policy
+        whose target is 0 summarises in any case.
+        """
+        frame, now = planned.frame, planned.now
+        if now.moment in ("manual", "overflow") or (request.asks_model and not now.is_prepared):
+            return False
+        return (self.state.has_model or target_for(frame, now) > 0) and fits(planned.next, frame, now)
+
+    def _without_summary(self, planned: Plan) -> Plan:
+        """Return the plan by its stages alone. The messages that would leave now leave with the next compaction."""
+        if planned.edits:
+            return give_up(planned)
+        self.set(in_vain=self.state.in_vain + 1)
+        return give_up(structs.replace(planned, next=planned.next.settle()))
 
     def _leave_to_model(self, planned: Plan, request: SummaryRequest) -> Plan:
         """Request the summary of a plan, and wait for it if the policy does and a call is due. Return the
@@ -572,7 +606,7 @@ class _Draft:
         """
         state, frame = self.state, self.state.frame
         on_failure, is_full = frame.policy.on_failure, not fits(planned.next, frame, planned.now)
-        if state.has_model and planned.now.moment != "manual":
+        if state.has_model and planned.now.moment != "manual" and request.asks_model:
             self.wanted, self.wanted_from = request, state
         if state.has_failed and on_failure != "digest":
             self.has_skipped = True
@@ -600,8 +634,10 @@ class _Draft:
         kept, sent = (one if one is before else one.with_reason(why) for one in (planned.next, planned.sent))
         return structs.replace(planned, next=kept, sent=kept if planned.sent is planned.next else sent)
 
-    def _why_digest(self, moment: Moment) -> str:
+    def _why_digest(self, moment: Moment, request: SummaryRequest) -> str:
         """Say why no model wrote the summary of a compaction at this moment."""
+        if not request.asks_model:
+            return self._why_without_model(TOO_LITTLE)
         if moment == "overflow":
             return self._why_without_model(RECOVERY)
         return self._why_without_model(UNUSABLE if moment == "manual" else STILL_WRITING)
@@ -880,6 +916,16 @@ def _usual_output(found: Overflow, asked: int) -> int:
     """The output to expect of a request that states none, in the window that the provider stated."""
     is_window = found.limit is not None and found.limit_of == "window"
     return min(asked, (found.limit or 0) // OUTPUT_PART) if is_window else asked
+
+
+def _leaves_full(planned: Plan, summary: Summary) -> bool:
+    """Whether the window would soon be full again with this summary, which covers fewer messages than leave now.
+    A policy without a target leaves what its summary does not cover.
+    """
+    frame, now = planned.frame, planned.now
+    target = target_for(frame, now)
+    left = target + share_of(FREE, limit_for(frame, now))
+    return target > 0 and size_of(resolve(planned, summary).next, frame) > left
 
 
 def _suffices(planned: Plan, summary: Summary) -> bool:

@@ -6,7 +6,8 @@ somewhere inside, after part of the work was done, or would be stored.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from inspect import signature
 from math import isnan
 
 from refold.model.errors import ConfigError
@@ -101,11 +102,27 @@ def check_members(value: object, name: str, *members: str, hint: str) -> None:
 def check_summariser(value: object) -> None:
     """
     Raises:
-        ConfigError: the value cannot write summaries.
+        ConfigError: the value cannot write summaries, or is a function that cannot be called as one.
     """
+    if callable(value) and not _takes(value, [], previous="", max_tokens=0):
+        hint = "define it as `def f(messages, *, previous, max_tokens)`, plain or async, and return a text"
+        raise ConfigError("the summariser's function cannot take the arguments of a summariser", hint=hint)
     if value is not None and not isinstance(value, str) and not callable(value):
         hint = "give the name of a model, a `refold.Summariser`, or a function"
         check_members(value, "summariser", "write", hint=hint)
+
+
+def _takes(function: Callable[..., object], *args: object, **kwargs: object) -> bool:
+    """Whether a function can be called with these arguments, as far as its signature is known."""
+    try:
+        known = signature(function)
+    except (TypeError, ValueError):  # written in C, without one
+        return True
+    try:
+        known.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def check_function(value: object, name: str) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -26,6 +26,7 @@ from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
 from refold.core.search_terms import limit_query
 from refold.core.shown import handle_of
+from refold.core.stages.tool_results import Prune, ToolRule
 from refold.core.triggers import ASKED_FOR
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
@@ -46,13 +47,16 @@ from refold.engine.events import (
     CompactionStart,
     Event,
     EventQueue,
+    EventReader,
     Listener,
     Path,
+    Pruned,
     SummarySwitched,
     Undone,
     as_part_of,
     end_of,
     problem_of,
+    pruned,
     sized,
     with_summary,
 )
@@ -79,10 +83,12 @@ from refold.engine.settings import (
     check_policy,
     dollars_for,
     state_for,
+    with_tool_rules,
 )
 from refold.engine.state import Bill, Receipt, Sent, State, SummaryAuthor, author_of
 from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_jobs import CLOSED, REPLACED, SummaryFunction, SummaryJobs, settled, summariser_of
+from refold.model.dialect import Dialect
 from refold.model.errors import (
     ConfigError,
     Conflict,
@@ -96,19 +102,28 @@ from refold.model.errors import (
     SummaryError,
     UpstreamError,
 )
-from refold.model.message import Message, holds_compaction
+from refold.model.message import Message, Text, ToolCall, ToolResult, holds_compaction
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
-from refold.ports.models import Ask, CountingUpstream, Summariser, Upstream
-from refold.ports.records import Call, Compaction, Head, Session
+from refold.ports.models import Ask, CountingUpstream, StreamingUpstream, Summariser, Upstream
+from refold.ports.records import Call, Compaction, Head, QueuedEntry, Session, read_body
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import WindowSize
 from refold.wire.json_codec import FIELDS, read
 from refold.wire.reply import Reply
 from refold.wire.request import fixed_of
-from refold.wire.sdk import RequestFields, plain_message, read_message, read_refusal, read_usage, text_in
-from refold.wire.translate import translate_messages
+from refold.wire.sdk import (
+    RequestFields,
+    plain_message,
+    read_message,
+    read_refusal,
+    read_tools,
+    read_usage,
+    text_in,
+)
+from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
+from refold.wire.translate import is_json_object, translate_messages
 
 T = TypeVar("T")
 Action = Callable[[State], Outcome]
@@ -134,6 +149,45 @@ class Unsettled(Struct, frozen=True):
 
     place: tuple[object, ...]
     state: State
+
+
+class _Received:
+    """The part of a streamed reply that was received so far."""
+
+    def __init__(self) -> None:
+        self._texts, self._thoughts = list[str](), list[str]()
+        self._calls: dict[int, tuple[list[str], list[str], list[str]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._texts or self._thoughts or self._calls)
+
+    def take(self, delta: Delta) -> None:
+        match delta:
+            case TextDelta():
+                self._texts.append(delta.text)
+            case ReasoningDelta():
+                self._thoughts.append(delta.text)
+            case CallDelta():
+                pieces = self._calls.setdefault(delta.index, ([], [], []))
+                for held, piece in zip(pieces, (delta.id, delta.name, delta.arguments), strict=True):
+                    held.append(piece)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    @property
+    def thoughts(self) -> str:
+        return "".join(self._thoughts)
+
+    def messages(self, dialect: Dialect) -> list[Message]:
+        """The text, and the calls with complete arguments, as messages of a format."""
+        calls = [ToolCall(*map("".join, pieces)) for pieces in self._calls.values()]
+        whole = [call for call in calls if call.id and call.name and is_json_object(call.arguments)]
+        parts: list[Text | ToolCall] = [Text(self.text)] if self.text.strip() else []
+        if dialect.spreads_calls:
+            return [Message("assistant", (part,)) for part in (*parts, *whole)]
+        return [Message("assistant", (*parts, *whole))] if parts or whole else []
 
 
 class Conversation:
@@ -162,8 +216,8 @@ class Conversation:
         counter: counts tokens instead of the model's tokenizer.
         sensitive: regular expressions. A message that one of them matches stays out of every summary.
         summariser: writes summaries ahead of time: a model by its name (`"openai:gpt-4o-mini"`), a
-            `refold.Summariser`, or a function of your own. Without one, a digest is made of the messages' own
-            words.
+            `refold.Summariser`, or a function of your own, `def` or `async def`
+            `f(messages, *, previous, max_tokens)`. Without one, a digest is made of the messages' own words.
         summariser_timeout_s: seconds that a request waits for a summary, in presets that wait for one.
         max_spend: dollars that summaries may cost; None for no limit.
         on_event: is called with every event of this conversation, see `refold.Event`.
@@ -247,6 +301,7 @@ class Conversation:
         finds_twins: bool,
     ) -> None:
         self._journal, self._is_empty, self._finds_twins = journal, is_empty, finds_twins
+        self._settings = settings
         self._window_read_at = journal.clock()
         self._summariser_timeout_s = settings.summariser_timeout_s
         self._state, self._size = state_for(settings)
@@ -290,6 +345,7 @@ class Conversation:
         key: str = "",
         chains: Sequence[bytes] = (),
         claims: bytes = b"",
+        takes: Sequence[str] = (),
         text_size: int = 0,
         is_blind: bool = False,
         is_brief: bool = False,
@@ -303,6 +359,7 @@ class Conversation:
             key: the client's idempotency key for the first message that is added.
             chains: the hashes of a stateless client's history up to each new message, see `Journal.draft`.
             claims: the hash that no other branch may hold, see `Journal.draft`.
+            takes: the ids of queued messages that the action adds: they leave the queue with the commit.
             text_size: characters of new text that the action reads. Much text is read in a thread.
             is_blind: skip the check for commits of other programs first. For an action that writes in any
                 case: the store refuses the commit if the branch has moved.
@@ -310,6 +367,7 @@ class Conversation:
 
         Raises:
             Conflict: other programs committed first, again and again.
+            NotFound: a queued message has left the queue.
             StoreError: nothing was stored, or the outcome of the commit is not known.
         """
         async with self._locked():
@@ -318,6 +376,7 @@ class Conversation:
                 key=key,
                 chains=chains,
                 claims=claims,
+                takes=takes,
                 text_size=text_size,
                 is_blind=is_blind,
                 is_brief=is_brief,
@@ -330,6 +389,7 @@ class Conversation:
         key: str = "",
         chains: Sequence[bytes] = (),
         claims: bytes = b"",
+        takes: Sequence[str] = (),
         text_size: int = 0,
         is_blind: bool = False,
         is_brief: bool = False,
@@ -346,7 +406,9 @@ class Conversation:
 
             def act(state: State = state) -> tuple[Outcome, Any]:
                 done = action(state)
-                draft = self._journal.draft(done, key=key, calls=done.calls, chains=chains, claims=claims)
+                draft = self._journal.draft(
+                    done, key=key, calls=done.calls, chains=chains, claims=claims, takes=takes
+                )
                 return done, draft
 
             # Much text is read in a thread. If the caller is cancelled, the thread finishes and its result is
@@ -383,6 +445,7 @@ class Conversation:
         self._warn_of_unused_model(done.events)
         if (stated := state.limits.ignored) is not None:
             warn_once(f"a refusal stated a window of {stated:,} tokens, which no model has; it is ignored")
+        warn_once(_larger_setting(state, self._journal.model))
         if done.has_skipped:
             self._jobs.note_skipped()
         is_switched = any(isinstance(event, SummarySwitched) for event in done.events)
@@ -533,7 +596,23 @@ class Conversation:
             state = structs.replace(state, secrecy=structs.replace(state.secrecy, is_prompt_marked=True))
         return actions.add(state, rest, sensitive=sensitive)
 
-    async def _add(self, act: Action, *, key: str = "", text_size: int = 0) -> None:
+    async def add_queued(self, entries: Sequence[QueuedEntry]) -> None:
+        """Add messages that waited in the queue of the branch, in this order. They leave the queue with the same commit.
+
+        Raises:
+            NotFound: another program has added one of them; nothing was added.
+        """
+        size = sum(len(one.body) for one in entries)
+
+        def act(state: State) -> Outcome:
+            added = [read_body(one.body, state.frame.fixed.dialect.name) for one in entries]
+            return self._add_with_prompt(state, added)
+
+        await self._add(act, text_size=size, takes=[one.id for one in entries])
+
+    async def _add(
+        self, act: Action, *, key: str = "", text_size: int = 0, takes: Sequence[str] = ()
+    ) -> None:
         before = self._state
 
         def note_before(state: State) -> Outcome:
@@ -541,7 +620,8 @@ class Conversation:
             before = state
             return act(state)
 
-        done, first = await self.apply(note_before, key=key, text_size=text_size), before.size
+        done = await self.apply(note_before, key=key, text_size=text_size, takes=takes)
+        first = before.size
         await self._journal.store_learnt(before, done.state)
         for number, names in compactions_since(done.state.folded, first).items():
             self._compactions.note(names, Maker(self._journal.model, "", self.id, self.branch, number))
@@ -573,6 +653,44 @@ class Conversation:
             self._journal.instructions = self._journal.instructions.imported(fields)
             self._take_instructions()
             await self._apply(act, text_size=len(fields))
+
+    async def set_tools(
+        self, tools: Sequence[object], *, rules: Mapping[str, ToolRule] | None = None
+    ) -> None:
+        """Send these tool definitions with every request from now on. `rules` say by name what becomes of a
+        tool's old results where the policy prunes them: "prune", or "summarise" for those that stay until they
+        are summarised.
+
+        Raises:
+            BudgetError: they leave no room for messages.
+        """
+        async with self._locked():
+            state, read_in = await self._current(), read_tools(tools)
+            policy = with_tool_rules(state.frame.policy, rules or {})
+            self._state = state.with_frame(structs.replace(state.frame.fixed, tools=read_in), policy=policy)
+            self._tools = [*tools]
+            await self._apply(lambda state: Outcome(state=state))
+
+    async def reconfigure(self, *, model: str = "", preset: str = "") -> None:
+        """Go on with another model or another preset from the next request on. Nothing of the messages changes.
+
+        Raises:
+            ConfigError: there is no such preset, or it leaves no room; nothing was changed.
+        """
+        self._journal.check_content()
+        settings = structs.replace(self._settings, model=model or self._settings.model)
+        if model:
+            settings = structs.replace(settings, window=None, reported_window=None)
+        if preset:
+            settings = structs.replace(settings, preset=preset, policy=None)
+        async with self._locked():
+            state = await self._current()
+            new, size = state_for(settings, state.frame.fixed)
+            self._settings, self._size = settings, size
+            self._state = structs.replace(new, secrecy=state.secrecy)
+            self._journal.model = self._journal.learns = settings.model or self._journal.model
+            self._is_open = self._is_empty = False
+            await self._load()
 
     # Requests
 
@@ -678,23 +796,123 @@ class Conversation:
         self._warn_of_window()
         window, reply = await self._counted(upstream, await self._window()), None
         while reply is None:
-            most = self._state.output if max_output is None else max_output
-            if window.output is not None:
-                most = min(most, window.output)
             try:
-                reply = await upstream.ask(
-                    Ask(
-                        window.sent, window.system, window.fixed.tools, most or USUAL_OUTPUT, temperature=None
-                    )
-                )
+                reply = await upstream.ask(self._asked(window, max_output))
             except ContextOverflow as error:
                 window = (await self._recover(error)).sendable
         await self.record(reply.usage)
-        new = sum(one.characters for one in reply.messages)
-        dialect = self._state.frame.fixed.dialect
-        replies = await run_text_work(new, translate_messages, reply.messages, dialect)
-        await self._add(lambda state: self._add_with_prompt(state, [*replies]), text_size=new)
+        await self._add_reply(reply.messages)
         return reply
+
+    async def stream(
+        self, upstream: StreamingUpstream, *, max_output: int | None = None
+    ) -> AsyncGenerator[Delta | Reply, None]:
+        """Send the context to a model, and yield the reply while it is written. The last item is the whole reply,
+        which is added by then, in the format of the conversation. If the provider refuses the request as too
+        long, a smaller one is sent at once.
+
+        If the reply breaks off, or the caller stops early (`contextlib.aclosing`) or is cancelled, the text and
+        the complete tool calls that were received are added as the reply, and its usage is estimated. Reasoning
+        that was cut off is not kept: no provider takes it back.
+
+            async with aclosing(chat.stream(upstream)) as items:
+                async for item in items:
+                    print(item)
+
+        Args:
+            upstream: the connection to the model.
+            max_output: the most tokens of the reply; by default `max_output` of the conversation.
+
+        Raises:
+            UpstreamError: there is no reply, or it broke off. The messages so far are kept.
+            RecoverySpent: the provider refused every smaller request too.
+            Conflict: another program added messages meanwhile, such as a reply of its own. This one was not
+                added; its usage was recorded.
+        """
+        check_members(upstream, "upstream", "stream", hint=_UPSTREAM)
+        self._warn_of_window()
+        window = await self._counted(upstream, await self._window())
+        received, reply = _Received(), None
+        size = self._sent.size if self._sent is not None else self._state.size
+        try:
+            while reply is None:
+                try:
+                    async with aclosing(upstream.stream(self._asked(window, max_output))) as items:
+                        async for item in items:
+                            if isinstance(item, Reply):
+                                reply = item
+                            else:
+                                received.take(item)
+                                yield item
+                except ContextOverflow as error:
+                    if received:
+                        raise
+                    window = (await self._recover(error)).sendable
+        finally:
+            if reply is None and received:
+                await settled(self._keep_received(received, window, size))
+        dialect = self._state.frame.fixed.dialect
+        messages = await run_text_work(
+            sum(one.characters for one in reply.messages), translate_messages, reply.messages, dialect
+        )
+        # Both are done even if the caller is cancelled here: the reply is complete, and paid for.
+        await settled(self._keep_reply(messages, reply.usage, size))
+        yield structs.replace(reply, messages=messages)
+
+    def _asked(self, window: Window, max_output: int | None) -> Ask:
+        most = self._state.output if max_output is None else max_output
+        if window.output is not None:
+            most = min(most, window.output)
+        return Ask(window.sent, window.system, window.fixed.tools, most or USUAL_OUTPUT, temperature=None)
+
+    async def _add_reply(self, messages: Sequence[Message], *, at: int | None = None) -> None:
+        """Add the messages of a reply; with `at`, only if the branch still has so many messages.
+
+        Raises:
+            Conflict: it has more by now.
+        """
+        new = sum(one.characters for one in messages)
+        dialect, is_late = self._state.frame.fixed.dialect, False
+        replies = await run_text_work(new, translate_messages, messages, dialect)
+
+        def act(state: State) -> Outcome:
+            nonlocal is_late
+            is_late = at is not None and state.size != at
+            return Outcome(state=state) if is_late else self._add_with_prompt(state, [*replies])
+
+        await self._add(act, text_size=new)
+        if is_late:
+            raise Conflict(
+                "another program has gone on with the conversation; this reply was not added",
+                hint="its cost was recorded; the conversation has the reply of the other program",
+            )
+
+    async def _keep_reply(self, messages: Sequence[Message], usage: Usage | None, size: int) -> None:
+        await self.record(usage)
+        await self._add_reply(messages, at=size)
+
+    async def _keep_received(self, received: _Received, window: Window, size: int) -> None:
+        """Add the part of a reply that was received before it broke off, with an estimate of its usage."""
+        state = self._state
+        messages = received.messages(window.fixed.dialect)
+        output = sum(state.counter.text(one) for one in (received.text, received.thoughts) if one)
+        usage = Usage(input=sized(state).tokens, output=output)
+        await self.record_call(lambda state: actions.take_answer(state, None), usage, is_estimated=True)
+        if messages:
+            with suppress(Conflict):
+                await self._add_reply(messages, at=size)
+
+    async def add_results(self, results: Sequence[ToolResult], *, at: int) -> None:
+        """Add the results of tool calls in one commit, if the branch still has `at` messages.
+
+        Raises:
+            Conflict: it has more by now: another program has gone on with the conversation.
+        """
+        is_together = self._state.frame.fixed.dialect.joint_results
+        messages = (
+            [Message("tool", (*results,))] if is_together else [Message("tool", (one,)) for one in results]
+        )
+        await self._add_reply(messages, at=at)
 
     async def _counted(self, upstream: Upstream, window: Window) -> Window:
         """Let the provider count a very large window that was only estimated here, and return a smaller one if
@@ -1015,6 +1233,29 @@ class Conversation:
                 hint="the model failed, is paused after failures, or max_spend is reached; the log says why",
             )
 
+    async def prune(self) -> Pruned | None:
+        """Replace old tool results by their names now, regardless of the threshold; the newest stay. Returns the
+        event, or None if there was nothing to prune.
+        """
+        found: Pruned | None = None
+
+        def act(state: State) -> Outcome:
+            nonlocal found
+            frame = state.frame
+            stage = next((one for one in frame.policy.stages if isinstance(one, Prune)), Prune())
+            only = structs.replace(
+                frame.policy, stages=(structs.replace(stage, force=True),), cut=None, manual=None
+            )
+            done = actions.compact(structs.replace(state, frame=structs.replace(frame, policy=only)))
+            found = pruned(state, done.changes[-1], "manual", "manual") if done.changes else None
+            if found is None:
+                return Outcome(state=state)
+            state = structs.replace(done.state, frame=frame)
+            return structs.replace(done, state=state, events=(found,), problem=None, window=None, wanted=None)
+
+        await self.apply(act)
+        return found
+
     async def preview(self, *, policy: Policy | None = None, keep: int | None = None) -> Preview:
         """Return the effect that a compaction would have now, without doing it and without asking a model.
         `keep` as in `compact`.
@@ -1177,7 +1418,7 @@ class Conversation:
         async def act(state: State) -> None:
             if found.number >= state.size:
                 raise NotFound(
-                    f"there is no message {found.number}: the conversation has {state.size}",
+                    recall.no_message(found.number, state.size),
                     hint="handles look like #m12",
                 )
             is_shown = any(item.seq == found.number for item in state.folded.items.items)
@@ -1224,6 +1465,11 @@ class Conversation:
             calls = await store.calls(head.owner, head.conversation, limit=EVERYTHING)
             own = [call for call in calls if call.branch == head.branch]
             return message_tokens(own, await store.messages(head))
+
+    @property
+    def journal(self) -> Journal:
+        """The branch in its store: for a program that keeps rows of its own beside the messages, such as a chat."""
+        return self._journal
 
     @property
     def id(self) -> str:
@@ -1325,7 +1571,7 @@ class Conversation:
         await self._jobs.wait()
         await self._session_summaries.wait()
 
-    def events(self) -> AsyncIterator[Event]:
+    def events(self) -> EventReader:
         """Return the events of this conversation, from now until it is closed.
 
             async for event in chat.events():
@@ -1360,6 +1606,19 @@ def warn_once(warning: str) -> None:
     """Log a warning about the window of a model, the first time that it is given; nothing if it is empty."""
     if warning:
         _log.warning("%s", warning)
+
+
+def _larger_setting(state: State, model: str) -> str:
+    """Return a warning that the window of the settings is larger than the one that the provider stated in a
+    refusal; empty if it is not. The setting is used all the same, so requests will be refused again.
+    """
+    stated, given = state.limits.stated_window, state.given
+    if stated is None or given.source != "override" or stated >= given.window:
+        return ""
+    return (
+        f"the provider of {model} states a window of {stated:,} tokens, and your setting of {given.window:,} is"
+        f" used: set the window to {stated:,}, or leave it out, so that no request is refused first"
+    )
 
 
 def _too_many_conflicts() -> Conflict:

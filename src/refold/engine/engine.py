@@ -55,6 +55,7 @@ from refold.engine.retention import (
     DAY_S,
     MAX_SHARE,
     HeldBack,
+    KnownTime,
     Retention,
     checked_days,
     checked_moment,
@@ -284,6 +285,11 @@ class Engine:
         return Retention(self.store, self.owner, self._keep_days, self.clock, self._max_expired_share)
 
     @cached_property
+    def known_time(self) -> KnownTime:
+        """The time that the store knows: no use of a conversation is stored as earlier."""
+        return KnownTime(self.store, self.owner, self.clock)
+
+    @cached_property
     def cache(self) -> SummaryCache:
         """Cache of the summaries that models wrote for any conversation of the owner: give it to a
         `ModelSummariser`.
@@ -424,6 +430,7 @@ class Engine:
             meaning=self._meaning,
             model=settings.model,
             learns=learns,
+            known_time=self.known_time,
         )
         settings = structs.replace(settings, format=head.format, cache=self.cache)
         talk = Conversation.stored(
@@ -698,6 +705,7 @@ class Engine:
             if self._url is not None:  # it can be opened again
                 self._store = None
                 self.__dict__.pop("_retention", None)
+                self.__dict__.pop("known_time", None)
                 self.__dict__.pop("cache", None)
 
     async def __aenter__(self) -> Self:
@@ -749,8 +757,9 @@ class Engine:
         return head, session
 
     async def _create(self, head: Head, session: Session, title: str) -> Head:
+        at = await self.known_time.not_before(self.clock())
         try:
-            return await self.store.create(head, session, title=title, at=self.clock())
+            return await self.store.create(head, session, title=title, at=at)
         except Conflict:
             if (found := await self._head(head.conversation)) is None:
                 raise

@@ -271,6 +271,12 @@ class EventReader(AsyncIterator[Event]):
         self._unread.append(event)
         self._arrived.set()
 
+    def read_all(self) -> list[Event]:
+        """Return the events that are not read yet, without waiting."""
+        found = [*self._unread]
+        self._unread.clear()
+        return found
+
     def close(self) -> None:
         """End the stream after the events that are not read yet."""
         self._is_closed = True

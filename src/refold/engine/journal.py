@@ -24,6 +24,7 @@ from refold.core.secrets.redact import redact
 from refold.core.shown import Edit
 from refold.core.view import View
 from refold.engine.actions import Outcome
+from refold.engine.retention import KnownTime
 from refold.engine.session_search import NOTHING, Meaning
 from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, Sent, State
 from refold.model.errors import Damaged, NotFound, StoreError
@@ -538,8 +539,10 @@ class Journal:
         meaning: Meaning | None = None,
         model: str = "",
         learns: str = "",
+        known_time: KnownTime | None = None,
     ) -> None:
         self.store, self.head, self.session = store, head, session
+        self._known_time = known_time or KnownTime(store, head.owner, clock)
         self.clock, self.new_id, self.keeps_content = clock, new_id, keeps_content
         self.meaning = meaning or Meaning()
         self.model = model or head.model
@@ -564,6 +567,7 @@ class Journal:
         key: str = "",
         chains: Sequence[bytes] = (),
         claims: bytes = b"",
+        takes: Sequence[str] = (),
     ) -> CommitDraft | None:
         """Prepare the commit of an outcome; None if there is nothing to store. Call it in a thread if there
         is much text: it reads all of it.
@@ -574,6 +578,7 @@ class Journal:
             key: the client's idempotency key for the first new message.
             chains: the hashes of the history up to each new message.
             claims: the hash that no other branch may hold.
+            takes: the ids of queued messages that the new messages are.
         """
         state, instructions = done.state, self.instructions.given(done.state.frame.fixed)
         secrets = NOTHING
@@ -582,7 +587,7 @@ class Journal:
             done, secrets = structs.replace(done, state=state), state.secrecy.known
         notes = self._lasting_notes(state, instructions)
         changes, messages = tuple(self._changes(done)), tuple(self._messages(done, key))
-        if not (messages or changes or calls or notes != self._notes):
+        if not (messages or changes or calls or takes or notes != self._notes):
             return None
         noted, fill_level = _with_level(notes, state), self._fill_level.after(messages)
         is_news = notes != self._notes or bool(changes or calls) or self._is_news(noted, fill_level)
@@ -594,6 +599,7 @@ class Journal:
             calls=tuple(calls),
             chains=chains,
             claims=claims if claims in chains else b"",
+            takes=tuple(takes),
             notes=write_notes(noted) if is_news else None,
             title=self._title(state),
         )
@@ -668,6 +674,8 @@ class Journal:
         whole = batch if self.keeps_content else without_content(batch)
         if whole.changes and self.keeps_content:
             whole = await self.meaning.embedded(batch, secrets)
+        at = await self._known_time.not_before(whole.at)
+        whole = whole if at == whole.at else structs.replace(whole, at=at)
         self.head = await self.store.commit(self.head, whole)
         self.instructions = instructions.as_stored() if whole.blobs else instructions
 

@@ -18,6 +18,8 @@ from msgspec import Struct, structs
 from refold.core.budget import OUTPUT_PART
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS, PresetBlock, policy_of_block, read_block
+from refold.core.stages import AnyStage, Prune
+from refold.core.stages.tool_results import ToolRule
 from refold.engine.arguments import (
     check_function,
     check_kind,
@@ -76,7 +78,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     held: int = 0
     """Tokens of the window that are taken by messages that only the provider holds."""
     max_output: int | None = None
-    """The most tokens of a reply; None takes the model's figure, within reason."""
+    """The most tokens of a reply; None takes the model's figure, at most 4,096 and an eighth of the window."""
     thinking_budget: int = 0
     """Tokens of the reply that requests let the model think with; 0 if they do not mention it."""
     limit: int = 0
@@ -179,6 +181,15 @@ def preset_named(name: str) -> Policy:
     if name not in PRESETS:
         raise ConfigError(f"there is no preset {name!r}", hint=f"choose from: {', '.join(PRESETS)}")
     return PRESETS[name]
+
+
+def with_tool_rules(policy: Policy, rules: Mapping[str, ToolRule]) -> Policy:
+    """Return the policy with rules for the results of more tools, where it prunes them."""
+
+    def changed(stage: AnyStage) -> AnyStage:
+        return structs.replace(stage, rules={**stage.rules, **rules}) if isinstance(stage, Prune) else stage
+
+    return structs.replace(policy, stages=tuple(map(changed, policy.stages))) if rules else policy
 
 
 def dialect_named(name: str) -> Dialect:

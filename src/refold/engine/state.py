@@ -27,6 +27,7 @@ from refold.core.budget import (
     tokens_of,
     with_window,
 )
+from refold.core.digest.facts import PORTION
 from refold.core.digest.shorten import searchable
 from refold.core.fold import Folded
 from refold.core.measure import (
@@ -60,6 +61,7 @@ from refold.ports.records import StoredMessage
 NO_SUMMARISER = "no summariser is configured"
 STILL_WRITING = "the model is still writing"
 RECOVERY = "recovery from an overflow asks no model"
+TOO_LITTLE = "the model was not asked: too little text leaves for a summary"
 NO_ROOM = "the window was full, and the policy asks no model then"
 UNUSABLE = "the model's summary could not be used"
 MODEL_FAILED = "the model failed"
@@ -130,6 +132,9 @@ class Secrecy(Struct, frozen=True):
     found: dict[int, tuple[Message, frozenset[str]]] = {}
     """Cache: the secrets of each message. All values of one conversation share it, across threads too: two
     threads that search the same message store the same result."""
+    ahead: int = 0
+    """The number of the next message that is searched as messages arrive, so that a compaction finds the
+    secrets of all earlier ones in the cache."""
 
     @classmethod
     def of(cls, patterns: Sequence[str] = ()) -> Secrecy:
@@ -144,11 +149,12 @@ class Secrecy(Struct, frozen=True):
         self, folded: Folded, message: Message, *, is_marked: bool, later: bool = False
     ) -> tuple[Secrecy, Folded]:
         """Return both values with one more message. A sensitive message is neither indexed nor put into the
-        ledger; another one is indexed now, or lazily with `later`.
+        ledger; another one is indexed now, or lazily with `later`. What is indexed now is searched now.
         """
-        if not is_marked and not self.matches(message):
-            return self, folded.take(message, later=later)
-        return structs.replace(self, numbers=self.numbers | {folded.size}), folded.hold(message)
+        if is_marked or self.matches(message):
+            return structs.replace(self, numbers=self.numbers | {folded.size}), folded.hold(message)
+        taken = folded.take(message, later=later)
+        return self if later else self._search_ahead(taken), taken
 
     def restored(
         self, numbers: Iterable[int], holders: Iterable[int], messages: Iterable[Message]
@@ -158,7 +164,13 @@ class Secrecy(Struct, frozen=True):
         """
         known = frozenset[str]().union(*(values_of(searchable(one)) for one in messages))
         return structs.replace(
-            self, numbers=frozenset(numbers), holders=frozenset(holders), known=known, searched=0, found={}
+            self,
+            numbers=frozenset(numbers),
+            holders=frozenset(holders),
+            known=known,
+            searched=0,
+            found={},
+            ahead=0,
         )
 
     def matches(self, message: Message) -> bool:
@@ -188,6 +200,21 @@ class Secrecy(Struct, frozen=True):
             holders=self.holders.union(found),
             searched=folded.size,
         )
+
+    def queued_characters(self, folded: Folded) -> int:
+        """Characters of the earlier message that is searched with the next arrival."""
+        number = max(self.ahead, folded.origin)
+        return folded.original(number).message.characters if number < folded.size else 0
+
+    def _search_ahead(self, folded: Folded) -> Secrecy:
+        """Search as many messages as are indexed with an arrival. Only the cache gets the result: `known` and
+        `holders` change with `search`.
+        """
+        first = max(self.ahead, self.searched, folded.origin)
+        last = min(first + PORTION, folded.size)
+        for number in range(first, last):
+            self._values(number, folded.original(number).message)
+        return structs.replace(self, ahead=last)
 
     def _values(self, number: int, message: Message) -> frozenset[str]:
         searched = self.found.get(number)
@@ -594,14 +621,16 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
     def text_read(self, new: int) -> int:
         """Characters that an action with `new` characters of new text may read.
 
-        If nothing can be due after it, these are the new text and the queued message that the index reads
-        next. Policies with triggers, and a summary that waits to be used, may read everything at any size.
+        If nothing can be due after it, these are the new text and the queued messages that are indexed and
+        searched next. Policies with triggers, and a summary that waits to be used, may read everything at any size.
         """
         policy, folded = self.frame.policy, self.folded
         acts_early = policy.triggers or policy.reduce_at or policy.arrival or self.late is not None
         if acts_early or size_of(folded, self.frame) + new > self.limit // 2:
             return new + self.text_size
-        return new + (folded.facts.queued_characters if self.reads_ahead else 0)
+        if not self.reads_ahead:
+            return new
+        return new + folded.facts.queued_characters + self.secrecy.queued_characters(folded)
 
     @property
     def reads_ahead(self) -> bool:

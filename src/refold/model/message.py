@@ -83,10 +83,17 @@ class ToolResult(Block, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+        return _joined_texts(self.parts)
 
 
 Part: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Image | File | Opaque
+
+
+def _joined_texts(parts: tuple[Part, ...]) -> str:
+    """The texts among the parts. A single one, as most messages have, is returned itself, not copied."""
+    if len(parts) == 1:
+        return parts[0].text if isinstance(parts[0], Text) else ""
+    return "\n".join([part.text for part in parts if isinstance(part, Text)])
 
 
 class Origin(Struct, frozen=True, gc=False):
@@ -105,7 +112,7 @@ class Message(Struct, frozen=True, gc=False):
     @property
     def text(self) -> str:
         """The message's text, without reasoning, calls and results."""
-        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+        return _joined_texts(self.parts)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -314,7 +321,10 @@ def _in_words(part: Part, told: str) -> Text:
 
 
 def holds_compaction(message: Message) -> bool:
-    return message.role == "assistant" and any(compaction_of(part) is not None for part in message.parts)
+    if message.role != "assistant":
+        return False
+    own = [part for part in message.parts if type(part) is Opaque]  # in most messages none
+    return bool(own) and any(compaction_of(part) is not None for part in own)
 
 
 def holds_sealed(message: Message) -> bool:

@@ -91,7 +91,7 @@ def _call(call: ToolCall) -> ToolCall:
     """The call as a function call with an object as arguments, for a tool of any kind."""
     if call.kind == "function":
         return call
-    arguments = call.arguments if _is_json_object(call.arguments) else _wrapped(call.arguments)
+    arguments = call.arguments if is_json_object(call.arguments) else _wrapped(call.arguments)
     return structs.replace(call, kind="function", arguments=arguments)
 
 
@@ -99,7 +99,7 @@ def _wrapped(text: str) -> str:
     return msgspec.json.encode({"input": text.encode("utf-8", "replace").decode()}).decode()
 
 
-def _is_json_object(text: str) -> bool:
+def is_json_object(text: str) -> bool:
     try:
         FIELDS.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

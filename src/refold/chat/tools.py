@@ -1,0 +1,392 @@
+"""Tools of a chat: functions of yours, and the tools of MCP servers.
+
+A tool is a value: its name, its description, the schema of its arguments, and the function that runs it. The
+schema comes from the type hints of the function, the descriptions from its docstring. `run_tool` runs one
+call and never raises: a failure of any kind is a result that tells the model what went wrong.
+
+    @refold.tool
+    def read_file(path: str, lines: int = 100) -> str:
+        \"\"\"Read the beginning of a file.
+
+        Args:
+            path: where it is.
+            lines: how many lines to read.
+        \"\"\"
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import shlex
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Annotated, Any, TypeVar, get_type_hints, overload
+
+import msgspec
+from msgspec import Struct
+
+from refold.core.stages.tool_results import ToolRule
+from refold.model.dialect import Dialect
+from refold.model.errors import ConfigError, MissingExtra, RefoldError, UpstreamUnavailable
+from refold.model.message import Text, ToolCall, ToolResult, replace_lone_surrogates
+from refold.model.window import Tool
+from refold.wire.translate import translate_tools
+
+TIMEOUT_S = 120.0
+"""Longer than a build of a small project; a person who waits for more can set it."""
+MAX_CHARACTERS = 1_000_000
+"""Of one result. What is longer is cut when it is stored: no window holds it, and a store would keep it for ever."""
+CLOSE_S = 5.0
+"""Seconds that an MCP server has to end."""
+INTERRUPTED = "interrupted: may have run"
+"""The result of a call that was open when its program crashed."""
+ABORTED = "aborted"
+"""The result of a call that was open when its reply was aborted."""
+DECLINED = "declined: the user did not confirm this call"
+
+F = TypeVar("F", bound=Callable[..., Any])
+_ARGUMENT = re.compile(r"[ \t]*+\*{0,2}(\w++)[ \t]*+(?:\([^)\n]*+\))?+:(.*)")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class ChatTool(Struct, frozen=True, kw_only=True):
+    """A tool that the model may call. `refold.tool` makes one of a function."""
+
+    name: str
+    description: str = ""
+    schema: str = '{"type":"object","properties":{}}'
+    """The JSON schema of the arguments."""
+    run: Callable[[dict[str, Any]], Awaitable[object]]
+    """Runs a call with its arguments, and returns a text, or a value that is written as JSON."""
+    is_dangerous: bool = False
+    """Whether the user has to confirm each call."""
+    is_idempotent: bool = False
+    """Whether a call that may have run before a crash may run again."""
+    timeout_s: float = TIMEOUT_S
+    prune: ToolRule = "prune"
+    """What becomes of old results where the policy prunes them: "summarise" keeps them until they are summarised."""
+
+
+@overload
+def tool(function: F, /) -> ChatTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str = "",
+    description: str = "",
+    dangerous: bool = False,
+    idempotent: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    prune: ToolRule = "prune",
+) -> Callable[[F], ChatTool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    description: str = "",
+    dangerous: bool = False,
+    idempotent: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    prune: ToolRule = "prune",
+) -> ChatTool | Callable[[F], ChatTool]:
+    """Make a tool of a function, which may be async. Others run in a thread.
+
+        @refold.tool(dangerous=True)
+        def delete_file(path: str) -> str:
+            "Delete a file."
+
+    Args:
+        function: its type hints give the schema, its docstring the descriptions.
+        name: by default the function's.
+        description: by default the first paragraph of the docstring.
+        dangerous: ask the user before each call.
+        idempotent: a call that was open at a crash may run again.
+        timeout_s: seconds after which a call has failed.
+        prune: "summarise" for results that stay in the context until they are summarised.
+
+    Raises:
+        ConfigError: a parameter has no type hint, or one without a JSON schema.
+    """
+    if function is None:
+        return lambda decorated: _made(decorated, name, description, dangerous, idempotent, timeout_s, prune)
+    return _made(function, name, description, dangerous, idempotent, timeout_s, prune)
+
+
+def _made(
+    function: Callable[..., Any],
+    name: str,
+    description: str,
+    dangerous: bool,
+    idempotent: bool,
+    timeout_s: float,
+    prune: ToolRule,
+) -> ChatTool:
+    name = name or function.__name__
+    check_name(name)
+    told, about = _read_docstring(inspect.getdoc(function) or "")
+    arguments = _arguments_of(function, name, about)
+    schema = _schema_of(arguments, name)
+
+    async def run(given: dict[str, Any]) -> object:
+        try:
+            read = msgspec.convert(given, arguments, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigError(
+                f"the arguments do not fit: {error}", hint="see the schema of the tool"
+            ) from None
+        values = {key: getattr(read, key) for key in arguments.__struct_fields__}
+        if inspect.iscoroutinefunction(function):
+            return await function(**values)
+        return await _in_thread(lambda: function(**values))
+
+    return ChatTool(
+        name=name,
+        description=description or told,
+        schema=schema,
+        run=run,
+        is_dangerous=dangerous,
+        is_idempotent=idempotent,
+        timeout_s=timeout_s,
+        prune=prune,
+    )
+
+
+async def _in_thread(work: Callable[[], object]) -> object:
+    """Run a function in a daemon thread of its own: the end of the program does not wait for one that hangs."""
+    loop, context = asyncio.get_running_loop(), copy_context()
+    outcome: asyncio.Future[object] = loop.create_future()
+
+    def settle(value: object, error: BaseException | None) -> None:
+        if outcome.done():
+            return  # the caller has given up
+        if error is None:
+            outcome.set_result(value)
+        else:
+            outcome.set_exception(error)
+
+    def call() -> None:
+        value, error = None, None
+        try:
+            value = context.run(work)
+        except BaseException as caught:  # noqa: BLE001  # it belongs to the caller
+            error = RuntimeError("StopIteration") if isinstance(caught, StopIteration) else caught
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=call, name="refold-tool", daemon=True).start()
+    return await outcome
+
+
+def check_name(name: str) -> None:
+    """
+    Raises:
+        ConfigError: no provider takes a tool of this name.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name[:80]!r} cannot be the name of a tool", hint="use up to 64 letters, digits, _ and -"
+        )
+
+
+def _arguments_of(function: Callable[..., Any], name: str, about: Mapping[str, str]) -> type[Struct]:
+    """Return a struct with a field for each parameter of the function."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"a type hint of the tool {name!r} is not defined: {error.name}") from None
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for one in inspect.signature(function).parameters.values():
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY) or one.name not in hints:
+            raise ConfigError(
+                f"the parameter {one.name!r} of the tool {name!r} has no type hint, or no name that a model can give",
+                hint="write plain parameters with type hints, such as path: str",
+            )
+        hint = hints[one.name]
+        if one.name in about:
+            hint = Annotated[hint, msgspec.Meta(description=about[one.name])]
+        fields.append((one.name, hint) if one.default is one.empty else (one.name, hint, one.default))
+    try:
+        return msgspec.defstruct(name.replace("-", "_"), fields, kw_only=True, forbid_unknown_fields=True)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the parameters of the tool {name!r} cannot be used: {error}") from None
+
+
+def _schema_of(arguments: type[Struct], name: str) -> str:
+    try:
+        (top,), parts = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
+    except (TypeError, RecursionError) as error:
+        hint = "use str, int, float, bool, list, dict, Literal, enums, structs or dataclasses"
+        raise ConfigError(f"a type of the tool {name!r} has no JSON schema: {error}", hint=hint) from None
+    own = top.get("$ref", "").rpartition("/")[2]
+    schema = {key: value for key, value in parts.pop(own, top).items() if key != "title"}
+    return msgspec.json.encode({**schema, **({"$defs": parts} if parts else {})}).decode()
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return the first paragraph, and the descriptions of the parameters under `Args:`."""
+    told, _, listed = text.partition("Args:")
+    about, last = dict[str, str](), ""
+    for line in listed.partition("\n\n")[0].splitlines():
+        found = _ARGUMENT.match(line)
+        if found:
+            last = found[1]
+            about[last] = found[2].strip()
+        elif last:
+            about[last] = f"{about[last]} {line.strip()}".strip()
+    return " ".join(told.partition("\n\n")[0].split()), about
+
+
+def definitions(tools: Sequence[ChatTool], dialect: Dialect) -> list[object]:
+    """Return the definitions of tools in a format, as plain values."""
+    found = translate_tools([Tool(one.name, one.description, one.schema) for one in tools], dialect)
+    return [msgspec.json.decode(msgspec.json.encode(one)) for one in found]
+
+
+# Running a call
+
+
+async def run_tool(tools: Mapping[str, ChatTool], call: ToolCall) -> ToolResult:
+    """Run a call, and return its result. It never raises: a failure is a result that says what happened."""
+    found = tools.get(call.name)
+    if found is None:
+        known = ", ".join(tools) or "none"
+        return failed(call, f"error: there is no tool {call.name[:80]!r}; the tools are: {known}")
+    try:
+        given = msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return failed(call, "error: the arguments are no JSON object")
+    try:
+        async with asyncio.timeout(found.timeout_s):
+            value = await found.run(given)
+    except TimeoutError:
+        return failed(call, f"error: no result after {found.timeout_s:g} s; it may still be running")
+    except RefoldError as error:
+        return failed(call, f"error: {error}")
+    except Exception as error:  # noqa: BLE001  # code of the user's: the model is told, and may try another way
+        return failed(call, f"error: {type(error).__name__}: {error}"[:MAX_CHARACTERS])
+    if isinstance(value, ToolResult):
+        return value
+    return ToolResult(call.id, (Text(_text_of(value)),))
+
+
+def failed(call: ToolCall, text: str) -> ToolResult:
+    return ToolResult(call.id, (Text(text),), is_error=True)
+
+
+def _text_of(value: object) -> str:
+    if not isinstance(value, str):
+        try:
+            value = "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
+        except (TypeError, ValueError, RecursionError):
+            value = str(value)
+    text = replace_lone_surrogates(value)
+    if len(text) > MAX_CHARACTERS:
+        cut = f"\n[cut: the result has {len(text):,} characters; these are the first {MAX_CHARACTERS:,}]"
+        text = text[:MAX_CHARACTERS] + cut
+    return text if text.strip() else "(no output)"
+
+
+# MCP servers
+
+
+class ToolServer:
+    """A connection to an MCP server, held by a task of its own until `close`: its scopes must be left by the task
+    that entered them, and a chat may be closed by another one.
+
+    Args:
+        spec: a URL (`https://host/mcp`), or the command line that starts the server; in front of either, `name=`
+            gives the prefix of its tools' names.
+        patience_s: seconds that the server has for its start.
+    """
+
+    def __init__(self, spec: str, *, patience_s: float = 30.0) -> None:
+        prefix, equals, rest = spec.partition("=")
+        has_prefix = bool(equals and _NAME.fullmatch(prefix))
+        self.prefix, self._target = (prefix, rest) if has_prefix else ("", spec)
+        self._patience_s, self._closing = patience_s, asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> list[ChatTool]:
+        """Connect, and return the server's tools.
+
+        Raises:
+            MissingExtra: the package `mcp` is not installed.
+            UpstreamUnavailable: the server does not start, or does not answer.
+        """
+        ready: asyncio.Future[list[ChatTool]] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._hold(ready))
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await ready
+        except TimeoutError:
+            await self.close()
+            raise self._unusable(f"no answer within {self._patience_s:g} s") from None
+
+    async def _hold(self, ready: asyncio.Future[list[ChatTool]]) -> None:
+        try:
+            async with _client_of(self._target) as client:
+                listed = (await client.list_tools()).tools
+                if not ready.done():
+                    ready.set_result([_server_tool(client, one, self.prefix) for one in listed])
+                await self._closing.wait()
+        except MissingExtra as error:
+            _fail(ready, error)
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # any: the chat goes on without this server
+            _fail(ready, self._unusable(type(error).__name__))
+
+    def _unusable(self, why: str) -> UpstreamUnavailable:
+        name = self.prefix or self._target.partition(" ")[0]
+        return UpstreamUnavailable(
+            f"the MCP server {name[:80]!r} cannot be used: {why}", hint="start it by hand to see why"
+        )
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=CLOSE_S)
+            self._task.cancel()
+
+
+def _fail(ready: asyncio.Future[list[ChatTool]], error: Exception) -> None:
+    if not ready.done():
+        ready.set_exception(error)
+
+
+def _client_of(target: str) -> Any:
+    try:
+        from mcp.client.client import Client
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+    except ImportError:
+        raise MissingExtra("mcp", "an MCP server") from None
+    if target.startswith(("http://", "https://")):
+        return Client(target)
+    command, *arguments = shlex.split(target) or [""]
+    return Client(stdio_client(StdioServerParameters(command=command, args=arguments)))
+
+
+def _server_tool(client: Any, listed: Any, prefix: str) -> ChatTool:
+    async def run(given: dict[str, Any]) -> object:
+        result = await client.call_tool(listed.name, given)
+        texts = [getattr(part, "text", f"[{part.type}]") for part in result.content]
+        if result.is_error:
+            raise ConfigError("\n".join(texts) or "the tool failed")
+        return "\n".join(texts)
+
+    notes = listed.annotations
+    return ChatTool(
+        name=(f"{prefix}_{listed.name}" if prefix else listed.name)[:64],
+        description=listed.description or "",
+        schema=msgspec.json.encode(listed.input_schema).decode(),
+        run=run,
+        is_dangerous=bool(notes and notes.destructive_hint and not notes.read_only_hint),
+        is_idempotent=bool(notes and (notes.idempotent_hint or notes.read_only_hint)),
+    )

@@ -1,0 +1,332 @@
+"""Commands run before any model call, in the queue's order, and cost no tokens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import refold
+from refold.chat.commands import COMMANDS, Command
+from refold.engine.engine import Engine
+from refold.model.errors import NotFound
+from refold.ports.records import CommandEntry
+from refold.testing import ScriptedUpstream, call, echo, say
+from tests.chat.chats import FORMATS, Gate, chatting, messages, reply_of, said, sent, text_of
+from tests.chat.test_queue import until
+
+LONG = "the tide comes and goes by the pier and the boats lie still " * 12
+
+
+@refold.tool
+def read(path: str) -> str:
+    """Read a file."""
+    return f"{path}: " + "a line of the file that was read\n" * 120
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        ("/status", "/status", ""),
+        ("  /STATUS  ", "/status", ""),
+        ("/Compact the tide", "/compact", "the tide"),
+        ("/clear", "/new", ""),
+        ("/prune-tools", "/prune", ""),
+        ("/stop", "/abort", ""),
+        ("/cancel", "/abort", ""),
+        ("/resume  #12", "/resume", "#12"),
+    ],
+)
+def test_a_command_is_its_first_word(text, name, arguments):
+    found = COMMANDS.read(text)
+    assert (found.command.name, found.arguments) == (name, arguments)
+
+
+@pytest.mark.parametrize(
+    "text", ["hello", "status", "/etc/hosts is broken", "/ what?", "a /new", "/1", "/tmp/x"]
+)
+def test_other_texts_are_messages(text):
+    assert COMMANDS.read(text) is None
+
+
+@pytest.mark.feature("L11")
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_commands_cost_no_tokens_and_are_never_sent(wire, store):
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store, wire=wire) as chat:
+        await sent(chat, "one")
+        for text in (
+            "/status",
+            "/help",
+            "/context",
+            "/diff",
+            "/search one",
+            "/compact",
+            "/undo",
+            "/prune",
+            "/nonsense",
+        ):
+            assert reply_of(await sent(chat, text))
+        assert len(server.requests) == 1, "no model was asked"
+        await sent(chat, "two")
+
+        assert [one.text for one in server.requests[1].messages] == ["one", "one", "two"]
+        history = await chat.history()
+        kept = [one for one in history if isinstance(one, CommandEntry)]
+        assert [one.text for one in kept] == [
+            "/status", "/help", "/context", "/diff", "/search one", "/compact", "/undo", "/prune", "/nonsense",
+        ]  # fmt: skip
+        assert all(one.reply for one in kept)
+        assert len(history) == 4 + len(kept)
+        assert isinstance(history[2], CommandEntry), "where it was typed"
+        assert await chat.conversation.search("nonsense") == ""
+
+
+@pytest.mark.feature("L11")
+async def test_during_a_reply_those_that_read_run_at_once_and_others_wait():
+    gate = Gate("First.")
+    async with ScriptedUpstream(gate, otherwise=echo) as server, chatting(server) as chat:
+        stream = chat.events()
+        await chat.put("one")
+        await gate.reached.wait()
+        for text in ("/status", "/context", "/diff", "/search one", "/recall one", "/help"):
+            assert reply_of(await sent(chat, text)), "at once"
+        waits = asyncio.create_task(sent(chat, "/new"))
+        await until(stream, refold.Queued)
+        assert chat.conversation.journal.session.kind == "root"
+        gate.opened.set()
+        await until(stream, refold.Done)
+        assert reply_of(await waits).startswith("✨ New session started. Previous session #")
+        assert chat.conversation.journal.session.kind == "new"
+
+
+async def test_after_the_queue_a_model_is_asked_only_if_a_message_was_last():
+    gate = Gate("First.")
+    async with ScriptedUpstream(gate, otherwise=echo) as server, chatting(server) as chat:
+        stream = chat.events()
+        await chat.put("one")
+        await gate.reached.wait()
+        await chat.put("two")
+        await chat.put("/compact")
+        gate.opened.set()
+        ended = await until(stream, refold.Done, 2)
+        assert [one.status for one in ended] == ["answered", "unanswered"]
+        await until(stream, refold.CommandReply)
+        assert len(server.requests) == 1
+        assert (await said(chat.conversation))[-1] == ("user", "two"), "and it is kept"
+
+
+@pytest.mark.feature("L11")
+@pytest.mark.parametrize("text", ["/abort", "/stop", " /CANCEL "])
+async def test_abort_stops_the_reply_at_once(text):
+    gate = Gate("Never.")
+    async with ScriptedUpstream(gate, otherwise=echo) as server, chatting(server) as chat:
+        stream = chat.events()
+        assert reply_of(await sent(chat, text)) == "Nothing to abort."
+        await chat.put("one")
+        await gate.reached.wait()
+        assert reply_of(await sent(chat, text)) == "⛔ Aborted."
+        (ended,) = await until(stream, refold.Done)
+        assert ended.status == "aborted"
+        assert text_of(await sent(chat, "two")) == "two"
+
+
+async def test_status_has_the_lines_of_the_seed(store):
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        await sent(chat, "one")
+        lines = reply_of(await sent(chat, "/status")).splitlines()
+        assert [line.partition(":")[0] for line in lines] == [
+            "🤖 Agent", "🧠 Model", "🧮 Tokens", "🗄️ Cache", "📚 Context", "🧵 Session",
+        ]  # fmt: skip
+        assert lines[1] == "🧠 Model: m-1"
+        assert lines[3] == "🗄️ Cache: 0% hit · 0 cached · 0 new ⚠️ below min"
+        assert lines[5].endswith(" · started just now · 2 messages")
+
+
+async def test_new_keeps_the_reply_in_the_old_session(store):
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        await sent(chat, "one")
+        before = chat.conversation.journal.session.id
+        assert (
+            reply_of(await sent(chat, "/new"))
+            == f"✨ New session started. Previous session #{before[:8]} archived."
+        )
+        (kept,) = [one for one in await chat.history() if isinstance(one, CommandEntry)]
+        assert (kept.session, kept.size) == (before, 2)
+        empty = chat.conversation.journal.session.id
+        assert reply_of(await sent(chat, "/clear")) == f"✨ New session #{empty[:8]} started."
+        assert chat.conversation.journal.session.id == empty, "an empty one is as good as new"
+
+
+async def test_compact_needs_two_messages_and_takes_a_focus():
+    async with ScriptedUpstream(otherwise="Noted.") as server, chatting(server) as chat:
+        assert reply_of(await sent(chat, "/compact")) == "Not enough messages to compact."
+        for n in range(8):
+            await sent(chat, f"Note {n}: {LONG}")
+        session = chat.conversation.journal.session.id
+        events = await sent(chat, "/compact the boats")
+        assert reply_of(events) == f"⚙️ Compacting session #{session[:8]}..."
+        notices = [one.text for one in events if isinstance(one, refold.Notice)]
+        assert any(text.startswith("⚙️ Compacted (") for text in notices), notices
+        assert "Compactions: 1" in reply_of(await sent(chat, "/status"))
+        diff = reply_of(await sent(chat, "/diff"))
+        assert "- left: #m0 to" in diff
+        assert reply_of(await sent(chat, "/undo")).startswith("↩️ Taken back (")
+        assert reply_of(await sent(chat, "/undo")) == "Nothing to undo."
+
+
+@pytest.mark.parametrize("preset", ["refold", "lis"])
+async def test_prune_replaces_old_results_at_once(preset):
+    script = [one for n in range(4) for one in (say(call("read", {"path": f"{n}.txt"}, id=f"c{n}")), "Read.")]
+    settings = {"preset": preset}
+    async with (
+        ScriptedUpstream(*script) as server,
+        chatting(server, tools=[read], conversation=settings) as chat,
+    ):
+        assert reply_of(await sent(chat, "/prune")) == "No messages to prune."
+        for n in range(4):
+            await sent(chat, f"Read {n}.")
+        before = (await chat.conversation.status()).tokens
+        events = await sent(chat, "/prune")
+        assert reply_of(events).startswith("🔧 Tool outputs pruned (")
+        assert (await chat.conversation.status()).tokens < before
+        assert reply_of(await sent(chat, "/prune")) == "Tools already pruned up to the latest message."
+        stored = [one.text for message in await messages(chat.conversation) for one in message.results]
+        assert all(len(text) > 1_000 for text in stored), "the stored messages are untouched"
+
+
+async def test_a_tool_that_is_to_be_summarised_is_not_pruned():
+    kept = refold.tool(name="keep", prune="summarise")(lambda: "x" * 3_000)
+    script = [
+        one
+        for n in range(3)
+        for one in (say(call("keep", id=f"k{n}"), call("read", {"path": "a"}, id=f"r{n}")), "Read.")
+    ]
+    settings = {"preset": "lis"}
+    async with (
+        ScriptedUpstream(*script) as server,
+        chatting(server, tools=[read, kept], conversation=settings) as chat,
+    ):
+        for n in range(3):
+            await sent(chat, f"Read {n}.")
+        await sent(chat, "/prune")
+        shown = [
+            (result.call_id, len(result.text))
+            for item in chat.conversation.state.folded.items.items
+            for result in item.message.results
+        ]
+        assert dict(shown)["r0"] < 100
+        assert dict(shown)["k0"] == 3_000
+
+
+async def test_resume_lists_finds_and_goes_on(store):
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        assert reply_of(await sent(chat, "/resume")) == "No previous sessions to resume."
+        await sent(chat, "The lighthouse is in zanzibar.")
+        first = chat.conversation.journal.session.id
+        await sent(chat, "/new")
+        await sent(chat, "The ferry goes at 50% of full speed_limit.")
+        second = chat.conversation.journal.session.id
+        await sent(chat, "/new")
+
+        listed = reply_of(await sent(chat, "/resume")).splitlines()
+        assert listed[0] == "📋 Recent sessions:"
+        assert [line[:9] for line in listed[1:-1]] == [f"#{second[:8]}", f"#{first[:8]}"], "the newest first"
+        assert listed[-1] == "💡 /resume <id> or /resume <search text>"
+
+        found = reply_of(await sent(chat, "/resume zanzibar")).splitlines()
+        assert (found[0], found[1][:9]) == ('🔍 Sessions matching "zanzibar":', f"#{first[:8]}")
+        assert found[-1] == "💡 /resume <id> to continue"
+        assert reply_of(await sent(chat, "/resume 9%_9")) == 'No sessions found matching "9%_9".'
+        assert reply_of(await sent(chat, "/resume #99999999")) == "Session #99999999 not found."
+        here = chat.conversation.journal.session.id
+        assert reply_of(await sent(chat, f"/resume {here}")) == "You're already in this session."
+
+        told = reply_of(await sent(chat, f"/resume #{first[:8]}"))
+        assert told.startswith(f"🔄 Resumed session #{first[:8]} with full context.\n  📊 Context: ~")
+        await sent(chat, "Where is it?")
+        assert "zanzibar" in server.requests[-1].messages[0].text
+
+
+async def test_a_session_of_another_conversation_is_not_found(store):
+    async with ScriptedUpstream(otherwise=echo) as server:
+        async with chatting(server, store, name="other") as chat:
+            await sent(chat, "one")
+            elsewhere = chat.conversation.journal.session.id
+            await sent(chat, "/new")
+        async with chatting(server, store) as chat:
+            await sent(chat, "one")
+            assert (
+                reply_of(await sent(chat, f"/resume #{elsewhere[:8]}"))
+                == f"Session #{elsewhere[:8]} not found."
+            )
+
+
+async def test_a_session_that_is_too_large_is_resumed_from_its_summary(store):
+    async with ScriptedUpstream(otherwise="Noted.") as server:
+        async with chatting(server, store) as chat:
+            for n in range(40):
+                await sent(chat, f"Note {n}: {LONG}")
+            first = chat.conversation.journal.session.id
+            await sent(chat, "/new")
+        async with chatting(server, store, conversation={"window": 4_000, "max_output": 300}) as chat:
+            told = reply_of(await sent(chat, f"/resume #{first[:8]}")).splitlines()
+            assert told[0].startswith(f"⚠️ Session #{first[:8]} context too large (~")
+            assert told[0].endswith("), resuming from summary.")
+            assert told[1].startswith("📝 ")
+            assert len(chat.conversation.state.folded.summaries) == 1
+
+
+async def test_model_and_preset_are_changed_for_the_next_request():
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server) as chat:
+        await sent(chat, "one")
+        assert reply_of(await sent(chat, "/model m-2")) == "🧠 Model: m-2"
+        assert reply_of(await sent(chat, "/model")) == "🧠 Model: m-2"
+        assert reply_of(await sent(chat, "/preset opal")) == "🧭 Preset: opal"
+        assert reply_of(await sent(chat, "/preset nothing")).startswith("⚠️ there is no preset 'nothing'")
+        assert text_of(await sent(chat, "two")) == "two"
+        assert [one.model for one in server.requests] == ["m-1", "m-2"]
+        assert [one.text for one in server.requests[1].messages] == ["one", "one", "two"]
+        assert chat.conversation.model == "m-2"
+        head = chat.conversation.journal.head
+        assert [
+            one.model for one in await chat.conversation.journal.store.calls(head.owner, head.conversation)
+        ] == ["m-1", "m-2"]
+
+
+async def test_an_unknown_command_names_the_nearest():
+    async with ScriptedUpstream() as server, chatting(server) as chat:
+        assert reply_of(await sent(chat, "/statsu")) == "There is no command /statsu: did you mean /status?"
+        assert (
+            reply_of(await sent(chat, "/qqqqqq")) == "There is no command /qqqqqq: /help lists the commands"
+        )
+        assert not server.requests
+
+
+async def test_plugins_add_commands():
+    async def shout(called):
+        return called.arguments.upper()
+
+    own = Command(name="/shout", usage="words", summary="say it aloud", run=shout)
+    async with ScriptedUpstream() as server, chatting(server, commands=[own]) as chat:
+        assert reply_of(await sent(chat, "/shout ahoy")) == "AHOY"
+        assert "/shout words" in reply_of(await sent(chat, "/help"))
+
+
+async def test_the_library_runs_the_same_commands(store):
+    engine = Engine(store, model="gpt-4o-mini")
+    talk = await engine.conversation("talk")
+    await talk.add("one")
+    assert "🧠 Model: gpt-4o-mini" in await refold.run_command(talk, "/status")
+    assert (await refold.run_command(talk, "/new")).startswith("✨ New session started.")
+    with pytest.raises(NotFound, match="no command"):
+        await refold.run_command(talk, "hello")
+    kept = await store.commands("local", talk.branch)
+    assert [one.text for one in kept] == ["/status", "/new"]
+
+
+async def test_recall_opens_a_handle():
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server) as chat:
+        await sent(chat, "The code is 4417.")
+        assert reply_of(await sent(chat, "/recall #m0")) == "The code is 4417."
+        assert "4417" in reply_of(await sent(chat, "/search code"))
+        assert reply_of(await sent(chat, "/recall #m99")).startswith("⚠️ there is no message 99")
