@@ -65,7 +65,11 @@ async def test_a_message_that_is_stored_while_the_queue_is_read_is_answered(stor
 
     monkeypatch.setattr(store, "queued", read_slowly)
     monkeypatch.setattr(store, "release", release_lease)
-    async with asyncio.timeout(20), ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+    async with (
+        asyncio.timeout(20),
+        ScriptedUpstream(otherwise=echo) as server,
+        chatting(server, store) as chat,
+    ):
         stream = chat.events()
         await chat.put("one")
         await until(stream, refold.Done)

@@ -504,7 +504,7 @@ class Chat:
             self._is_woken = False
             if self._is_unchecked or await self._queued():
                 return True
-            if True:
+            if not self._is_woken:
                 return False
         return False
 
@@ -531,7 +531,7 @@ class Chat:
                 finally:
                     beating.cancel()
                     await store.release(owner, branch, self._holder)
-        except Exception as error:  # whoever waits for the end of a message must hear of it
+        except Exception as error:  # noqa: BLE001 - whoever waits for the end of a message hears of it
             problem = str(error) if isinstance(error, RefoldError) else type(error).__name__
             _log.warning("the chat could not go on: %s", problem)
             self._finish([*self._mine], "failed", problem)
