@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 import refold.engine.client_keys
 from refold.engine.client_keys import mint
-from refold.gateway.auth import MAX_REMEMBERED, PUBLIC, REMEMBER_S, Access, KeyRing, Rules
-from refold.model.errors import KeyRefused
+from refold.gateway.auth import MAX_REMEMBERED, OUTAGE_S, PUBLIC, REMEMBER_S, Access, KeyRing, Rules
+from refold.model.errors import KeyRefused, StoreError
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import begin
@@ -220,6 +220,56 @@ async def test_the_first_key_shuts_the_gate_and_deleting_it_does_not_open_it():
     await store.delete("anna")
     clock.now *= 3
     assert (await ask(app, scope)).status == 401
+
+
+class Unreachable(MemoryStore):
+    """A store whose server stops answering."""
+
+    is_down = False
+
+    async def has_keys(self):
+        self._check()
+        return await super().has_keys()
+
+    async def find_key_owner(self, which):
+        self._check()
+        return await super().find_key_owner(which)
+
+    def _check(self):
+        if self.is_down:
+            raise StoreError("the database cannot be reached", hint="start it")
+
+
+async def test_without_keys_an_outage_of_the_store_stops_nobody():
+    store, clock = Unreachable(), Clock()
+    app, _ = gate(store, clock=clock)
+    scope = scope_of(headers=[HOME])
+    assert (await ask(app, scope)).status == 200
+    store.is_down = True
+    for clock.now in (REMEMBER_S, 3 * REMEMBER_S, OUTAGE_S):
+        assert (await ask(app, scope)).status == 200
+
+    clock.now = OUTAGE_S + 2 * REMEMBER_S
+    assert (await ask(app, scope)).status == 503
+
+
+async def test_in_an_outage_of_the_store_known_keys_work_and_no_others():
+    store, clock = Unreachable(), Clock()
+    known, other = await make_key(store), await make_key(store)
+    app, _ = gate(store, clock=clock)
+
+    async def status_of(key):
+        return (await ask(app, scope_of(headers=[HOME, ("x-api-key", key)]))).status
+
+    assert await status_of(known) == 200
+    store.is_down = True
+    for clock.now in (REMEMBER_S, OUTAGE_S):
+        assert await status_of(known) == 200
+        assert await status_of(other) == 503, "nobody knows whether it was revoked"
+        assert await status_of(f"{known[:-1]}{'0' if known[-1] != '0' else '1'}") == 503
+
+    clock.now = OUTAGE_S + REMEMBER_S
+    assert await status_of(known) == 503
 
 
 @pytest.mark.feature("X18")

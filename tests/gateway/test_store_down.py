@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import pytest
 from refold.engine.client_keys import mint
 from refold.engine.engine import Engine
 from refold.gateway.log import TextFormatter
+from refold.model.errors import StoreError
 from refold.stores.postgres.store import Patience, PostgresStore
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.postgres import get_server, make_database
@@ -64,7 +66,7 @@ def log() -> AsyncIterator[StringIO]:
 
 async def ask(gate, method: str, path: str, body: object, key: str) -> tuple[int, bytes]:
     """A status, and every byte that a client gets to see."""
-    headers = {"x-refold-key": key, "anthropic-version": "2023-06-01"}
+    headers = {"anthropic-version": "2023-06-01"} | ({"x-refold-key": key} if key else {})
     sent = msgspec.json.encode(body) if body is not None else None
     async with (
         aiohttp.ClientSession() as session,
@@ -86,7 +88,9 @@ async def assert_tells_nothing(gate, key: str, planted: list[str]) -> None:
 
 
 @asynccontextmanager
-async def postgres(config: pytest.Config, folder) -> AsyncIterator[tuple[PostgresStore, str]]:
+async def postgres(
+    config: pytest.Config, folder, *, wait_s: float = 0.1
+) -> AsyncIterator[tuple[PostgresStore, str]]:
     """A store whose server goes away with the name of its socket's folder."""
     server = get_server(config)
     make_database(server, DATABASE)
@@ -95,7 +99,7 @@ async def postgres(config: pytest.Config, folder) -> AsyncIterator[tuple[Postgre
         connection.execute(f"CREATE ROLE {USER} SUPERUSER LOGIN")
     folder.symlink_to(server.get_postmaster_info().socket_dir)
     store = await PostgresStore.open(
-        f"postgresql://{USER}:{PASSWORD}@/{DATABASE}?host={folder}", Patience(connections=2, wait_s=0.1)
+        f"postgresql://{USER}:{PASSWORD}@/{DATABASE}?host={folder}", Patience(connections=2, wait_s=wait_s)
     )
     try:
         yield store, server.get_uri(DATABASE)
@@ -123,6 +127,26 @@ async def test_without_postgresql_no_answer_names_its_host_its_database_or_its_u
 
     assert f"the store failed: the database cannot be reached: {DATABASE} on {folder}" in log.getvalue()
     assert PASSWORD not in log.getvalue()
+
+
+async def test_without_postgresql_clients_are_answered_and_do_not_wait(pytestconfig, tmp_path, upstream):
+    """Each wait for a connection would be two seconds; only the first call has it."""
+    folder = tmp_path / FOLDER
+    async with (
+        postgres(pytestconfig, folder, wait_s=2.0) as (store, url),
+        served(upstream, store=store) as gate,
+    ):
+        assert (await ask(gate, "POST", "/v1/chat/completions", CHAT, ""))[0] == 200
+        folder.unlink()
+        kill(url)
+        with pytest.raises(StoreError, match="cannot be reached"):
+            await store.has_keys()
+
+        async with asyncio.timeout(20):  # ten waits for each of these calls would take longer
+            told = [await ask(gate, "POST", "/v1/chat/completions", CHAT, "") for _ in range(10)]
+
+        assert [status for status, _ in told] == [200] * 10
+        assert all(b"x-refold-action: not-kept" in seen.lower() for _, seen in told)
 
 
 async def test_without_its_file_no_answer_names_a_path(tmp_path, upstream, log):

@@ -29,7 +29,7 @@ from refold.engine.engine import OWNER
 from refold.gateway.errors import ErrorResponse, answer, log_store_failure
 from refold.gateway.log import facts
 from refold.gateway.request import shape_of
-from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError
+from refold.model.errors import AccessError, ConfigError, KeyRefused, RefoldError, StoreError
 from refold.ports.records import ClientKey
 from refold.ports.store import ClientKeys
 
@@ -46,6 +46,9 @@ REMEMBER_S = 5.0
 """Time that a verified key is cached: a revoked key is refused everywhere after it, and a busy client costs
 one store query every few seconds instead of one per request.
 """
+OUTAGE_S = 600.0
+"""Seconds for which the last answer of a store holds that cannot be reached any more: an outage of the store stops no client.
+A key that is revoked by a program that does reach the store is valid here for so long at most."""
 MAX_REMEMBERED = 1_024
 """Size of the cache of verified keys; a further key evicts the oldest."""
 
@@ -153,17 +156,27 @@ def _presented(name: bytes, value: bytes) -> bytes | None:
 
 
 class KeyRing:
-    """Verifies Refold keys against the store, with a cache of a few seconds."""
+    """Verifies Refold keys against the store, with a cache of a few seconds.
+
+    While the store cannot be reached, its last answer holds for `OUTAGE_S`: nobody can create or revoke a key in it
+    either. A key that was not verified before is refused.
+    """
 
     def __init__(self, store: ClientKeys, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._verified: dict[str, tuple[float, ClientKey]] = {}
-        self._is_needed, self._look_again = False, float("-inf")
+        self._is_needed, self._look_again, self._looked_at = False, float("-inf"), float("-inf")
 
     async def is_needed(self) -> bool:
         """True if keys exist. Once true, it stays true until restart, even if all keys are deleted."""
-        if not self._is_needed and self._clock() >= self._look_again:
-            self._is_needed = await self._store.has_keys()
+        now = self._clock()
+        if not self._is_needed and now >= self._look_again:
+            try:
+                self._is_needed = await self._store.has_keys()
+                self._looked_at = self._clock()
+            except StoreError:
+                if now - self._looked_at > OUTAGE_S:
+                    raise
             self._look_again = self._clock() + REMEMBER_S
         return self._is_needed
 
@@ -184,8 +197,13 @@ class KeyRing:
         return kept
 
     async def _look_up(self, which: str, text: str) -> ClientKey:
-        until = self._clock() + REMEMBER_S
-        kept = await self._store.find_key_owner(which)
+        until, known = self._clock() + REMEMBER_S, self._verified.get(which)
+        try:
+            kept = await self._store.find_key_owner(which)
+        except StoreError:
+            if known is None or self._clock() >= known[0] + OUTAGE_S or not opens(text, known[1]):
+                raise
+            return known[1]
         if not opens(text, kept) or kept is None:
             raise KeyRefused("the key is not valid")
         self._verified.pop(which, None)

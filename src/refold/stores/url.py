@@ -71,7 +71,8 @@ async def open_store(
 ) -> Store:
     """Open the store that a URL or a path names; without one, the file in the platform's data folder.
 
-    In a file, a write waits `patience_s` for another program that writes. `warn` is called if the URL has the spelling of earlier
+    In a file, a write waits `patience_s` for another program that writes; with a server, a call waits so long for a
+    connection. `warn` is called if the URL has the spelling of earlier
     versions; without it the caller gets a FutureWarning. A store of an earlier
     version is upgraded, or refused with `tables="checked"`, or opened as it is with `tables="any"`.
 
@@ -87,7 +88,7 @@ async def open_store(
 
             return MemoryStore()
         case "postgresql":
-            return await _open_postgres(text, tables=tables)
+            return await _open_postgres(text, patience_s, tables=tables)
         case "sqlite":
             return await _open_sqlite(text, patience_s, warn or _warn_caller, tables=tables)
 
@@ -300,12 +301,13 @@ async def _open_sqlite(url: str, patience_s: float | None, warn: Warn, *, tables
     return await SqliteStore.open(path, **patience, tables=tables)
 
 
-async def _open_postgres(url: str, *, tables: Tables) -> Store:
+async def _open_postgres(url: str, patience_s: float | None, *, tables: Tables) -> Store:
     try:
-        from refold.stores.postgres.store import PostgresStore
+        from refold.stores.postgres.store import Patience, PostgresStore
     except ImportError:
         raise MissingExtra("postgres", "keeping conversations in PostgreSQL") from None
-    return await PostgresStore.open(url, tables=tables)
+    patience = Patience(wait_s=patience_s) if patience_s else None
+    return await PostgresStore.open(url, patience, tables=tables)
 
 
 def _make_folder(folder: Path) -> None:

@@ -193,6 +193,11 @@ class Patience(Struct, frozen=True):
     """Timeout for the lock of another writer of the same conversation: its transaction is as short as this one."""
 
 
+HURRIED_S = 0.05
+"""Timeout for a connection after the server could not be reached, until it is: the next calls do not each wait the full
+timeout. The pool goes on trying to connect meanwhile."""
+
+
 class _Lost(Exception):
     """The connection was lost before the commit."""
 
@@ -206,6 +211,8 @@ class PostgresDriver:
         self._conninfo, self.place = _address(url, patience)
         self._password = str(conninfo_to_dict(self._conninfo).get("password") or "")
         self._patience = patience
+        self._outage: StoreError | None = None
+        """Why the server could not be reached; None since it was."""
         self._statements = {name: text.encode() for name, text in load("postgres").items()}
         self._pool = AsyncConnectionPool[Connection](
             self._conninfo,
@@ -288,7 +295,8 @@ class PostgresDriver:
         raise AssertionError
 
     async def _try(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        async with self._pool.connection() as connection:
+        async with self._pool.connection(HURRIED_S if self._outage else None) as connection:
+            self._outage = None
             try:
                 return await work(connection)
             except psycopg.Error as error:
@@ -365,9 +373,12 @@ class PostgresDriver:
         """The reason that the pool gave no connection; the pool does not report it."""
         if isinstance(error, PoolClosed):
             return StoreError("the store is closed", hint="open it again")
+        if self._outage is not None:
+            return self._outage
         try:
             await (await self._connect()).close()
         except StoreError as reason:
+            self._outage = reason
             return reason
         return StoreError(
             f"all {self._patience.connections} connections were busy for {self._patience.wait_s:g} s",
