@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from refold.cli.commands import (
+    chat,
     check,
     compact,
     config,
@@ -53,11 +54,11 @@ COMMANDS = (
     *(context, check, compact, models, limits),
     *(conversations, stats, sessions, show, search, recall, diff, export, doctor),
     *(import_, undo, pin, off, rerun, new, resume, delete, expire),
-    *(replay, serve, demo, mcp),
+    *(replay, serve, chat, demo, mcp),
     *(db, keys, config, local),
 )
 SECTIONS = {
-    "Start here": "serve demo context conversations show",
+    "Start here": "serve chat demo context conversations show",
     "Stored conversations": "stats sessions search recall diff compact undo rerun pin unpin off on new resume import export delete expire",
     "Transcripts and models": "check replay models limits local",
     "The gateway and its store": "config keys db doctor mcp",

@@ -142,7 +142,7 @@ async def opened(
             engine.settings,
             model=model,
             window=sizes.window,
-            used_window=_used_window(head, model),
+            used_window=used_window(head, model),
             max_output=_used_output(head, model) if sizes.max_output is None else sizes.max_output,
             limit=engine.settings.limit or read_fill_level(head.notes).cap,
             policy=policy,
@@ -153,7 +153,7 @@ async def opened(
         yield await stack.enter_async_context(conversation)
 
 
-def _used_window(head: Head, model: str) -> WindowSize | None:
+def used_window(head: Head, model: str) -> WindowSize | None:
     """The window that a conversation was last used with; None if none was noted, or for another model."""
     noted = read_fill_level(head.notes)
     if not (noted.window and noted.window_source) or model != head.model:

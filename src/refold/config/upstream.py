@@ -33,7 +33,7 @@ def completed(name: str, upstream: UpstreamSettings, environ: Mapping[str, str])
     Raises:
         SettingError: it has no address, or an invalid one.
     """
-    provider = _provider(name, upstream, ANY_MODEL)
+    provider = provider_for(name, upstream, ANY_MODEL)
     own = "" if upstream.key_env else provider.key_env
     key_env = upstream.key_env or (own if environ.get(own) else "")
     is_operators = bool(upstream.key_env or upstream.key_command)
@@ -69,7 +69,7 @@ def _of_block(settings: Settings, provider: Provider) -> Provider:
     if not name:
         return provider
     if name in settings.upstreams:
-        known = _provider(name, settings.upstreams[name], provider.model or ANY_MODEL)
+        known = provider_for(name, settings.upstreams[name], provider.model or ANY_MODEL)
         return structs.replace(known, model=provider.model, parameters=provider.parameters)
     if name not in KNOWN:
         hint = f"describe it as [upstreams.{name}] with its url, or take one of: {', '.join(KNOWN)}"
@@ -92,7 +92,7 @@ def is_literal(url: str) -> bool:
 def _writer(settings: Settings, spec: str, at: int) -> Provider:
     name, _, model = spec.partition(":")
     if model and name in settings.upstreams:
-        return _provider(name, settings.upstreams[name], model)
+        return provider_for(name, settings.upstreams[name], model)
     try:
         provider = provider_of(spec)
         complete(provider)
@@ -103,8 +103,8 @@ def _writer(settings: Settings, spec: str, at: int) -> Provider:
     return provider
 
 
-def _provider(name: str, upstream: UpstreamSettings, model: str) -> Provider:
-    """Return the provider of an upstream.
+def provider_for(name: str, upstream: UpstreamSettings, model: str) -> Provider:
+    """Return the provider of an upstream, for one of its models.
 
     Raises:
         SettingError: it has no address, or an invalid one.

@@ -1,0 +1,154 @@
+"""The loop between a person and a chat: what is typed goes into the queue, and every event is drawn as it comes.
+
+Both directions run at the same time, so typing never waits for a reply. A terminal only reads lines and prints;
+`draw` decides what is printed. Whatever fails is one line with a hint, and the prompt comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Protocol
+
+from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Notice, Queued
+from refold.engine.settings import dollars_for, prices_of
+from refold.model.errors import RefoldError
+from refold.model.message import ToolCall
+from refold.terminal.event_text import Look, Page, Piece, Typed, draw, error_text, safe
+from refold.terminal.status_line import ChatFigures
+
+EXIT = "/exit"
+YES, NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
+INTERRUPT_S = 2.0
+"""Seconds within which a second Ctrl-C leaves."""
+
+
+class Terminal(Protocol):
+    """Where the person sits."""
+
+    @property
+    def look(self) -> Look: ...
+
+    def lines(self) -> AsyncIterator[str]:
+        """What the person enters, until they leave."""
+        ...
+
+    async def show(self, page: Page, pieces: list[Piece]) -> None:
+        """Print the pieces, and show what is open on the page."""
+        ...
+
+    def show_figures(self, figures: ChatFigures) -> None: ...
+
+
+class Questions:
+    """Asks the person before a dangerous call. A line `y` or `n` is the answer; any other line is a message."""
+
+    def __init__(self) -> None:
+        self._asked: asyncio.Future[bool] | None = None
+        self.asked = asyncio.Queue[str]()
+        """The questions, for the terminal."""
+
+    async def confirm(self, call: ToolCall) -> bool:
+        self._asked = asyncio.get_running_loop().create_future()
+        self.asked.put_nowait(f"the model wants to run {call.name} {call.arguments}\nrun it? y or n: ")
+        try:
+            return await self._asked
+        finally:
+            self._asked = None
+
+    def answer(self, text: str) -> bool:
+        """Take a line as the answer, and return whether it is one."""
+        word = text.strip().lower()
+        if self._asked is None or self._asked.done() or word not in YES | NO:
+            return False
+        self._asked.set_result(word in YES)
+        return True
+
+
+async def converse(chat: Chat, terminal: Terminal, questions: Questions) -> None:
+    """Run a chat in a terminal until the person leaves."""
+    dialogue = _Dialogue(chat, terminal, questions)
+    tasks = [
+        asyncio.create_task(one) for one in (dialogue.draw_events(), dialogue.ask(), dialogue.refresh())
+    ]
+    try:
+        await dialogue.take_lines()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Dialogue:
+    def __init__(self, chat: Chat, terminal: Terminal, questions: Questions) -> None:
+        self._chat, self._terminal, self._questions = chat, terminal, questions
+        self._page, self._drawing = Page(), asyncio.Lock()
+        self._events = chat.events()
+        self._is_stale = asyncio.Event()
+        self._is_stale.set()
+        self._dollars: float | None = None
+        self._figures = ChatFigures(model=chat.model)
+
+    async def take_lines(self) -> None:
+        async for text in self._terminal.lines():
+            if not text.strip() or self._questions.answer(text):
+                continue
+            found = self._chat.table.read(text)
+            is_at_once = found is not None and (found.command is None or found.command.is_immediate)
+            await self._draw(Typed(text, waits=self._chat.is_busy and not is_at_once))
+            try:
+                await self._chat.put(text)
+            except RefoldError as error:
+                await self._print(error_text(str(error), self._terminal.look))
+            if found is not None and found.command is not None and found.command.name == EXIT:
+                return
+
+    async def draw_events(self) -> None:
+        async for event in self._events:
+            await self._draw(event)
+            self._count(event)
+
+    async def ask(self) -> None:
+        while True:
+            await self._print(safe(await self._questions.asked.get()) + "\n")
+
+    async def refresh(self) -> None:
+        """Keep the figures of the status line up to date."""
+        while True:
+            await self._is_stale.wait()
+            self._is_stale.clear()
+            with suppress(RefoldError):  # the last ones are shown again
+                self._figures = await self._read_figures()
+            self._terminal.show_figures(self._figures)
+
+    async def _draw(self, event: ChatEvent | Typed) -> None:
+        async with self._drawing:
+            self._page, pieces = draw(self._page, event, self._terminal.look)
+            await self._terminal.show(self._page, pieces)
+
+    async def _print(self, text: str) -> None:
+        async with self._drawing:
+            await self._terminal.show(self._page, [Piece(text)])
+        self._is_stale.set()
+
+    def _count(self, event: ChatEvent) -> None:
+        if isinstance(event, CallUsage) and event.usage is not None and self._dollars is not None:
+            self._dollars += dollars_for(self._chat.model, event.usage)
+        if isinstance(event, CallUsage | Notice | CommandReply | Done | Queued):
+            self._is_stale.set()
+
+    async def _read_figures(self) -> ChatFigures:
+        chat, status = self._chat, await self._chat.conversation.status()
+        if self._dollars is None and prices_of(chat.model) is not None:
+            self._dollars = dollars_for(chat.model, status.billed)
+        return ChatFigures(
+            model=chat.model,
+            tokens=status.tokens,
+            limit=status.limit,
+            dollars=None if self._dollars is None else self._dollars + status.spent,
+            cache_percent=100 * status.billed.cache_read // max(1, status.billed.prompt),
+            compactions=status.compactions,
+            queued=chat.waiting,
+            is_busy=chat.is_busy,
+        )
