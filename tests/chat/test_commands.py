@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import refold
-from refold.chat.commands import COMMANDS, Command
+from refold.chat.commands import COMMANDS, Command, command_table
 from refold.engine.engine import Engine
 from refold.model.errors import NotFound
 from refold.ports.records import CommandEntry
@@ -330,3 +330,34 @@ async def test_recall_opens_a_handle():
         assert reply_of(await sent(chat, "/recall #m0")) == "The code is 4417."
         assert "4417" in reply_of(await sent(chat, "/search code"))
         assert reply_of(await sent(chat, "/recall #m99")).startswith("⚠️ there is no message 99")
+
+
+PLUGIN = """
+import refold
+
+async def tide(called):
+    return f"high at noon, {called.arguments}"
+
+tides = [refold.Command(name="/tide", usage="place", summary="when the tide is high", run=tide)]
+broken = 7
+"""
+
+
+async def test_commands_of_an_installed_package_are_in_the_table_of_all(tmp_path, monkeypatch, caplog):
+    (tmp_path / "tide_plugin.py").write_text(PLUGIN)
+    info = tmp_path / "tide_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tide-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[refold.commands]\ntides = tide_plugin:tides\nwrong = tide_plugin:broken\ngone = no_such_module:x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command_table.cache_clear()
+    try:
+        async with ScriptedUpstream() as server, chatting(server) as chat:
+            assert reply_of(await sent(chat, "/tide Vik")) == "high at noon, Vik"
+            assert await refold.run_command(chat.conversation, "/tide Ås") == "high at noon, Ås"
+            assert "/tide place" in await refold.run_command(chat.conversation, "/help")
+    finally:
+        command_table.cache_clear()
+    assert {one.args[0] for one in caplog.records} >= {"wrong", "gone"}

@@ -232,6 +232,77 @@ async def test_what_is_another_owners_is_not_there(upstream):
         assert (await asked(gate, "GET", "status"))[0] == 401
 
 
+@pytest.mark.feature("X18")
+async def test_a_command_is_for_the_owner_of_the_conversation(upstream):
+    async with served(upstream, window=8_000) as gate:
+        keys = {}
+        for owner in ("anna", "ben"):
+            keys[owner], key = mint(owner, at=1.0)
+            await gate.store.add_key(key)
+        await talk(gate, x_refold_key=keys["anna"])
+        body = {"conversation": "ships/1", "text": "/status"}
+
+        assert (await asked(gate, "POST", "command", body, key=keys["anna"]))[0] == 200
+        assert (await asked(gate, "POST", "command", body, key=keys["ben"]))[0] == 404
+        assert (await asked(gate, "POST", "command", body))[0] == 401
+
+
+async def test_a_command_is_run_as_in_a_chat_and_kept(gate):
+    await talk(gate)
+
+    async def run(text):
+        status, told = await asked(gate, "POST", "command", {"conversation": "ships/1", "text": text})
+        assert status == 200
+        return told
+
+    assert (await run("  /STATUS "))["reply"].startswith("🤖 Agent: ships/1\n🧠 Model: gpt-5\n")
+    assert (await run("/stats")) == {
+        "id": "ships/1",
+        "command": "",
+        "reply": "There is no command /stats: did you mean /status?",
+    }
+    assert (await run("/compact sails"))["command"] == "/compact"
+    _, found = await asked(gate, "GET", "conversations/ships/1")
+    assert found["compactions"] == 1
+    assert (await run("/undo"))["reply"].startswith("↩️ Taken back")
+    assert (await run("/clear"))["command"] == "/new"
+    head = await gate.store.head("local", "ships/1")
+    kept = await gate.store.commands("local", head.branch)
+    assert [one.text.strip() for one in kept] == ["/STATUS", "/stats", "/compact sails", "/undo", "/clear"]
+    sent = len(gate.upstream.requests)
+    assert sent <= 2  # the call, and the summary
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"conversation": "ships/1"},
+        {"text": "/status"},
+        {"conversation": "", "text": "/status"},
+        {"conversation": 7, "text": "/status"},
+        {"conversation": "ships/1", "text": ["/status"]},
+        {"conversation": "ships/1", "text": "/search a\0b"},
+        {"conversation": "ships/1", "text": "hello"},
+        {"conversation": "ships/1", "text": "/model gpt-4o"},
+        {"conversation": "ships/1", "text": "/preset lis"},
+        {"conversation": "ships/1", "text": "/status", "owner": "ben"},
+        ["/status"],
+    ],
+)
+async def test_what_is_no_command_is_refused_with_a_hint(gate, body):
+    await talk(gate)
+    status, told = await asked(gate, "POST", "command", body)
+
+    assert (status, bool(told["error"]["hint"])) == (400, True)
+
+
+async def test_a_command_needs_a_conversation_that_is_there(gate):
+    body = {"conversation": "nothing", "text": "/status"}
+
+    assert (await asked(gate, "POST", "command", body))[0] == 404
+
+
 async def test_bad_questions_are_answered_with_a_hint(gate):
     assert (await asked(gate, "GET", "conversations/nothing"))[0] == 404
     status, answer = await asked(gate, "GET", "conversations?limit=many")

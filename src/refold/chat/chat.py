@@ -23,7 +23,7 @@ from typing import Any, Literal, Self, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from refold.chat.commands import COMMANDS, Command, CommandTable, ReadCommand, keep, keep_run
+from refold.chat.commands import Command, CommandTable, ReadCommand, command_table, keep, keep_run
 from refold.chat.tools import (
     ABORTED,
     DECLINED,
@@ -177,7 +177,7 @@ class Chat:
         mcp: MCP servers whose tools it may call: URLs, or command lines that start them. `name=` in front of
             one gives its tools a prefix. One that does not start is named in `problems`.
         recall: whether the model may bring back what left its context.
-        commands: commands of your own, beside or in place of those of Refold.
+        commands: commands of your own, beside or in place of those of Refold and of installed packages.
         confirm: is asked before a dangerous tool runs. Without it, such calls are declined.
         debounce_s: seconds without another message or typing before messages are sent; 0 sends at once.
         parallel_tools: calls of one reply that run at the same time.
@@ -207,7 +207,7 @@ class Chat:
                 hint="leave them out for the defaults",
             )
         self.conversation = conversation
-        self.table = CommandTable([*COMMANDS, *commands])
+        self.table = CommandTable([*command_table(), *commands])
         self.problems: list[str] = []
         """Why an MCP server is missing."""
         self._given, self._provider = upstream, provider_of(upstream) if isinstance(upstream, str) else None

@@ -7,10 +7,13 @@ either. `CommandTable.read` tells a command from a message: the first word decid
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Protocol
 
 from msgspec import Struct
@@ -134,7 +137,7 @@ async def run_command(
     Raises:
         NotFound: the text is no command.
     """
-    found = (table or COMMANDS).read(text)
+    found = (table or command_table()).read(text)
     if found is None:
         raise NotFound("this is no command", hint="commands begin with a slash; /help lists them")
     return await keep_run(conversation, text, found, chat=chat)
@@ -399,7 +402,7 @@ async def _search(call: CommandCall) -> str:
 
 
 async def _help(call: CommandCall) -> str:
-    table = call.chat.table if call.chat is not None else COMMANDS
+    table = call.chat.table if call.chat is not None else command_table()
     rows = [(" ".join(filter(None, (one.name, one.usage))), one) for one in table]
     width = max(len(name) for name, _ in rows)
     also = {one.name: f" (also {', '.join(one.aliases)})" if one.aliases else "" for one in table}
@@ -451,6 +454,26 @@ COMMANDS = CommandTable(
     ]
 )
 """The commands of Refold."""
+PLUGINS = "refold.commands"
+"""The group of entry points in which an installed package names its commands."""
+
+
+@cache
+def command_table() -> CommandTable:
+    """Return the commands of Refold and those of installed packages. A package adds its own by an entry point, which
+    is a `Command` or a list of them; one that cannot be loaded is left out, with a warning in the log.
+    """
+    found = [*COMMANDS]
+    for point in entry_points(group=PLUGINS):
+        try:
+            loaded = point.load()
+            own = [loaded] if isinstance(loaded, Command) else [*loaded]
+            CommandTable(own)
+        except Exception as error:  # noqa: BLE001  # code of others: the other commands must work
+            logging.getLogger("refold").warning("no commands of %s: %s", point.name, type(error).__name__)
+        else:
+            found += own
+    return CommandTable(found)
 
 
 def _short_id(session: str) -> str:

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from refold.chat.commands import command_table, run_command
 from refold.config import update
 from refold.config.formats import hidden_names, tree_of, values_of
 from refold.config.tree import MAX_TOKENS, MIN_WINDOW, Amount, Window
@@ -54,6 +55,11 @@ from refold.wire.sdk import RequestFields, read_message, text_in
 
 # `/refold/compact`: messages that a client posts, of which nothing is stored
 
+FOR_CHATS = {
+    "/model": "a client names its model in every request",
+    "/preset": "POST /refold/config changes the preset",
+}
+"""Commands that would change nothing here: each request brings its own settings."""
 NOTHING_GAINED = "nothing was changed: a compaction would not make it smaller"
 _FIELD = re.compile(r"field `([^`]{1,40})", re.ASCII)
 _PLACE = re.compile(r" - at `\$\.([a-z_]{1,20})", re.ASCII)
@@ -306,6 +312,7 @@ class Admin:
             self._route("/refold/config", show_config),
             self._route("/refold/config", change_config, "POST"),
             self._route("/refold/compact", compact_messages, "POST"),
+            self._route("/refold/command", command, "POST"),
             self._route("/refold/stats", stats),
             self._route("/refold/conversations", conversations),
             self._route(f"{conversation}/sessions", sessions),
@@ -326,21 +333,21 @@ class Admin:
     async def host(self, request: Request) -> OwnerConversations:
         return await self.gateway.host(request.state.owner)
 
-    async def opened(self, request: Request) -> Conversation:
-        """The conversation named by the path.
+    async def opened(self, request: Request, name: str = "") -> Conversation:
+        """The conversation named by the path, or with this name.
 
         Raises:
             NotFound: the caller has no conversation with this name.
         """
-        head = await self._head(request)
+        head = await self._head(request, name)
         host, (target, terms) = await self.host(request), await self._terms(request, head)
         return await host.open_branch(head, terms, target.name, finds_twins=True)
 
-    async def author(self, request: Request) -> tuple[Summariser | None, str]:
-        """The summariser of the conversation named by the path, and a note if it cannot be asked. A provider
-        key in the headers of this request is the client's own, as in a call.
+    async def author(self, request: Request, name: str = "") -> tuple[Summariser | None, str]:
+        """The summariser of the conversation named by the path, or with this name, and a note if it cannot be asked. A
+        provider key in the headers of this request is the client's own, as in a call.
         """
-        head = await self._head(request)
+        head = await self._head(request, name)
         host, (target, terms) = await self.host(request), await self._terms(request, head)
         return self.summariser(request, host, target, terms)
 
@@ -353,8 +360,8 @@ class Admin:
             return None, CLIENTS_KEY
         return self.gateway.authors.author(host, terms, target, credentials), ""
 
-    async def _head(self, request: Request) -> Head:
-        engine, name = (await self.host(request)).engine, request.path_params["name"]
+    async def _head(self, request: Request, name: str = "") -> Head:
+        engine, name = (await self.host(request)).engine, name or request.path_params["name"]
         head = await engine.store.head(engine.owner, name, request.query_params.get("branch", ""))
         if head is None:
             raise NotFound("there is no such conversation", hint="see /refold/conversations")
@@ -499,6 +506,29 @@ async def compact(admin: Admin, request: Request) -> object:
     note = note or (NOTHING_GAINED if after.tokens >= before else "")
     done = {"id": talk.id, "before": before, "after": after.tokens, "compactions": after.compactions}
     return {**done, "summary": after.summary, **({"note": note} if note else {})}
+
+
+async def command(admin: Admin, request: Request) -> object:
+    """Run a command such as /status on a conversation, as a chat does, and return its reply."""
+    asked = _only(await _body(request), "conversation", "text")
+    name, text = asked.get("conversation"), asked.get("text")
+    if not (isinstance(name, str) and name and isinstance(text, str) and "\0" not in name + text):
+        raise ConfigError(
+            "the body names no conversation and no command",
+            hint='such as {"conversation": "support-42", "text": "/status"}',
+        )
+    found = command_table().read(text)
+    if found is None:
+        raise ConfigError("the text is no command", hint="commands begin with a slash; /help lists them")
+    which = found.command.name if found.command else ""
+    if which in FOR_CHATS and found.arguments:
+        raise ConfigError(f"{which} changes an open chat, and there is none here", hint=FOR_CHATS[which])
+    talk, (summariser, note) = await admin.opened(request, name), await admin.author(request, name)
+    talk.journal.check_content()  # a command and its reply are content
+    talk.summariser = summariser
+    reply = await run_command(talk, text)
+    is_told = note and found.command is not None and not found.command.is_immediate
+    return {"id": talk.id, "command": which, "reply": reply, **({"note": note} if is_told else {})}
 
 
 async def compact_messages(admin: Admin, request: Request) -> object:

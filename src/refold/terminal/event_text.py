@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from io import StringIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, structs
@@ -186,10 +187,12 @@ def _add_text(page: Page, text: str, look: Look) -> Drawn:
         is_inside_line = not text.endswith("\n")
         return structs.replace(page, is_inside_line=is_inside_line), [Piece(_shown(text, look), is_data=True)]
     whole = page.text + text
-    end = _complete_until(whole)
-    done, rest = whole[:end], whole[end:]
-    pieces = [Piece(f"{_markdown(done, look)}\n", is_data=True)] if done.strip() else []
-    return structs.replace(page, text=rest), pieces
+    # A block can only end where a line begins; of the last line, four characters decide.
+    has_new_line = "\n" in whole[-len(text) - 4 :]
+    bounds = [0, *(_block_ends(whole) if has_new_line else ())]
+    blocks = [whole[first:last] for first, last in pairwise(bounds)]
+    pieces = [Piece(f"{_markdown(one, look)}\n", is_data=True) for one in blocks if one.strip()]
+    return structs.replace(page, text=whole[bounds[-1] :]), pieces
 
 
 def _fold_thought(page: Page, look: Look) -> Drawn:
@@ -260,12 +263,12 @@ def _take_command(page: Page, look: Look) -> Drawn:
     return structs.replace(page, waiting=page.waiting[1:]), echoes
 
 
-def _complete_until(text: str) -> int:
-    """Return where the last complete Markdown block ends: at an empty line outside of fences, unless the next
-    line goes on with the list or is indented. The text is split only if the next line has begun.
+def _block_ends(text: str) -> list[int]:
+    """Return where complete Markdown blocks end: at an empty line outside of fences, unless the next line goes on
+    with the list or is indented. A block is complete only when the next line has begun.
     """
-    end = start = at = 0
-    fence, is_blank, is_list = "", False, False
+    ends, at, fence = list[int](), 0, ""
+    is_first, is_blank, is_list = True, False, False
     for line in text.splitlines(keepends=True):
         found = _FENCE.match(line)
         if fence:
@@ -274,15 +277,17 @@ def _complete_until(text: str) -> int:
         elif not line.strip():
             is_blank = True
         else:
-            item = bool(_LIST_ITEM.match(line))
-            goes_on = line[0] in " \t" or (is_list and (item or len(line) < 4))
+            is_item = bool(_LIST_ITEM.match(line))
+            # Of a line that has just begun, it is not known yet whether it is an item.
+            goes_on = line[0] in " \t" or (is_list and (is_item or len(line) < 4))
             if is_blank and not goes_on:
-                end = start = at
-            is_list = item if at == start else is_list
-            is_blank = False
+                ends.append(at)
+                is_first = True
+            is_list = is_item if is_first else is_list
+            is_first = is_blank = False
             fence = found[1] if found else ""
         at += len(line)
-    return end
+    return ends
 
 
 # Text in a style

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -167,7 +167,6 @@ def chat(
     """
     from refold.cli.store_access import change
 
-    _log_to_stderr()
     options = ChatOptions(
         name, resume, model, upstream, key_env, preset, window, (*(tools or ()),), (*(mcp or ()),), once, as_json
     )
@@ -178,7 +177,8 @@ def chat(
         async with AsyncExitStack() as stack:
             return await _run(engine, options, place, stack)
 
-    return change(place, act, begins=True)
+    with _log_to_stderr():
+        return change(place, act, begins=True)
 
 
 async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack: AsyncExitStack) -> int:
@@ -261,15 +261,22 @@ def _plain_look() -> Look:
     return Look(output.screen_width(), has_markdown=False, has_colour=False, is_terminal=sys.stdout.isatty())
 
 
-def _log_to_stderr() -> None:
+@contextmanager
+def _log_to_stderr() -> Iterator[None]:
+    """Write warnings of the library as those of a command, and not as Python does by default."""
     import logging
 
-    class Handler(logging.Handler):
+    class NoteHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             output.note(f"{record.levelname.lower()}: {record.getMessage()}")
 
     logger = logging.getLogger("refold")
-    logger.handlers, logger.propagate = [Handler(logging.WARNING)], False
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [NoteHandler(logging.WARNING)], False
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = before
 
 
 def _tell(text: str) -> None:

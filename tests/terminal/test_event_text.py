@@ -1,0 +1,218 @@
+"""The text of chat events: a pure function, so every case is a list of events and what is printed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from refold.chat.chat import CallUsage, CommandReply, Done, Notice, Queued, ToolEnded, ToolStarted
+from refold.terminal.event_text import Look, Page, Typed, draw, live_text, safe
+from refold.wire.sse import ReasoningDelta, TextDelta
+
+SCREEN, PLAIN = Look(80), Look(80, has_markdown=False, has_colour=False)
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def drawn(*events, look=SCREEN, page=None):
+    page, printed = page or Page(), ""
+    for event in events:
+        page, pieces = draw(page, event, look)
+        printed += "".join(piece.text for piece in pieces)
+    return page, STYLE.sub("", printed)
+
+
+def deltas(text, size=5):
+    return [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
+
+
+DONE = Done(("e",), "answered")
+
+
+def test_a_reply_is_printed_block_by_block_and_the_open_block_is_live():
+    page, printed = drawn(*deltas("First *one*.\n\nSecond, not comp"))
+
+    assert printed == "First one.\n\n"
+    assert STYLE.sub("", live_text(page, SCREEN, 10)) == "Second, not comp"
+    page, printed = drawn(*deltas("lete."), DONE, page=page)
+    assert printed == "Second, not complete.\n\n"
+    assert page == Page()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```python\na = 1\n\nb = 2\n```",
+        "- one\n\n- two\n\n- three",
+        "1. one\n\n   more of it\n\n2. two",
+        "> quoted\n> text",
+        "| a | b |\n|---|---|\n| 1 | 2 |",
+        "~~~\n```\n\n~~~",
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_block_is_never_split(block, size):
+    """However the text is cut into deltas, the same is printed as for the whole block at once."""
+    text = f"Before.\n\n{block}\n\nAfter."
+
+    _, in_pieces = drawn(*deltas(text, size), DONE)
+    _, alone = drawn(TextDelta(block), DONE)
+    assert in_pieces == f"Before.\n\n{alone}After.\n\n"
+
+
+def test_a_live_block_takes_no_more_rows_than_there_are():
+    page, _ = drawn(TextDelta("\n".join(f"- point {number}" for number in range(100))))
+
+    shown = STYLE.sub("", live_text(page, SCREEN, 5)).split("\n")
+    assert len(shown) == 5
+    assert "point 99" in shown[-1]
+
+
+def test_a_tool_call_is_one_line():
+    started = ToolStarted("c1", "read_file", '{"path": "notes.txt"}')
+    page, printed = drawn(TextDelta("Let me look."), started)
+
+    assert printed == "Let me look.\n\n"
+    assert STYLE.sub("", live_text(page, SCREEN, 10)) == '⚙ read_file(path="notes.txt") …'
+    page, printed = drawn(ToolEnded("c1", "read_file", "one\ntwo\n" + "x" * 500), page=page)
+    assert printed == '⚙ read_file(path="notes.txt") → one (3 lines)\n'
+    _, printed = drawn(ToolEnded("c2", "read_file", "error: " + "no such file " * 20, is_error=True))
+    assert printed.startswith("⚙ read_file() ✗ error: no such file")
+    assert len(printed.rstrip("\n")) < 80
+
+
+def test_reasoning_is_folded():
+    page, printed = drawn(ReasoningDelta("First the gauge.\n"), ReasoningDelta("Then the tide."))
+
+    assert printed == ""
+    assert "thinking: Then the tide." in live_text(page, SCREEN, 10)
+    _, printed = drawn(TextDelta("Low."), DONE, page=page)
+    assert printed == "· thought, 6 words: First the gauge.\nLow.\n\n"
+
+
+def test_what_is_typed_during_a_reply_is_printed_when_it_is_taken():
+    page, printed = drawn(
+        Typed("one"),
+        TextDelta("Reply."),
+        Typed("two", waits=True),
+        Queued("e2", 1),
+        Typed("/new", waits=True),
+        Typed("three", waits=True),
+    )
+
+    assert printed == "> one\n"
+    assert [STYLE.sub("", line) for line in live_text(page, SCREEN, 10).split("\n")] == [
+        "Reply.",
+        "> two  (waits)",
+        "> /new  (waits)",
+        "> three  (waits)",
+    ]
+    page, printed = drawn(
+        DONE,
+        Done(("e2",), "unanswered"),
+        Notice("⚙️ New session (568 → 362)"),
+        CommandReply("e3", "/new", "✨ New session started."),
+        TextDelta("Reply to three."),
+        DONE,
+        page=page,
+    )
+    assert printed == (
+        "Reply.\n\n> two\nstored without a reply: a command came after it\n"
+        "> /new\n⚙️ New session (568 → 362)\n✨ New session started.\n> three\nReply to three.\n\n"
+    )
+    assert page == Page()
+
+
+def test_a_command_that_does_not_wait_is_answered_above_the_open_block():
+    page, printed = drawn(
+        TextDelta("Half a rep"),
+        Typed("/new", waits=True),
+        Typed("/status"),
+        CommandReply("e", "/status", "🧠 Model: m"),
+        CallUsage(None),
+    )
+
+    assert printed == "> /status\n🧠 Model: m\n"
+    assert (page.text, page.waiting) == ("Half a rep", ("/new",))
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (Done(("e",), "aborted"), "⛔ stopped; what came is kept\n"),
+        (Done(("e",), "failed", "the server is gone\nhint: try again"), "error: the server is gone\nhint: try again\n"),
+        (Done(("e",), "failed", "KeyError"), "error: KeyError\n"),
+        (Done(("e",), "elsewhere"), "another program answers this conversation; its reply is in the history\n"),
+    ],
+)
+def test_a_reply_that_ended_otherwise_says_so_after_what_came(done, said):
+    assert drawn(TextDelta("Half"), done)[1] == f"Half\n\n{said}"
+
+
+def test_a_plain_terminal_gets_the_text_as_it_comes():
+    page, printed = drawn(*deltas("**First**\n\nSec"), look=PLAIN)
+
+    assert (printed, page.is_inside_line) == ("**First**\n\nSec", True)
+    page, printed = drawn(Notice("⚙️ Compacting"), *deltas("ond."), look=PLAIN, page=page)
+    assert printed == "ond."
+    page, printed = drawn(ToolEnded("c", "look", "ok"), DONE, look=PLAIN, page=page)
+    assert printed == "\n⚙️ Compacting\n⚙ look() → ok\n"
+
+
+EVIL = "red \x1b[31m\x1b]0;title\x07 \x9b2J \u202egnp\r over \ud800"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (TextDelta(EVIL), DONE),
+        (ReasoningDelta(EVIL), DONE),
+        (ToolStarted("c", "look", EVIL), ToolEnded("c", "look", EVIL)),
+        (ToolEnded("c", EVIL, EVIL, is_error=True),),
+        (Notice(EVIL),),
+        (CommandReply("e", "/recall", EVIL),),
+        (Done(("e",), "failed", EVIL),),
+        (Typed(EVIL),),
+    ],
+)
+@pytest.mark.parametrize("look", [SCREEN, PLAIN])
+def test_no_control_character_reaches_a_terminal(events, look):
+    page, printed = drawn(*events, look=look)
+    printed += STYLE.sub("", live_text(page, look, 5))
+
+    assert safe(printed) == printed
+    assert "\x1b" not in printed
+
+
+def test_a_pipe_gets_what_the_model_wrote():
+    pipe = Look(80, has_markdown=False, has_colour=False, is_terminal=False)
+
+    assert drawn(TextDelta("a\x1b]\r\nb"), look=pipe)[1] == "a\x1b]\r\nb"
+
+
+def test_without_colour_there_is_none():
+    text = "# Head\n\n`code` and [a link](https://example.org)\n\n```python\nx = 'y'\n```\n\nend"
+    pieces = []
+    page = Page()
+    for event in (Typed("x"), TextDelta(text), Notice("note"), Done(("e",), "failed", "gone")):
+        page, more = draw(page, event, Look(80, has_colour=False))
+        pieces += more
+
+    printed = "".join(piece.text for piece in pieces)
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-9]", printed)
+    assert "https://example.org" in printed
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_screen(width):
+    text = "# A long heading " + "and more " * 30 + "\n\n" + "words " * 100 + "\n\n- " + "item " * 60
+    _, printed = drawn(
+        TextDelta(text),
+        ReasoningDelta("thought " * 50),
+        ToolStarted("c", "look", "{}"),
+        ToolEnded("c", "look", "result " * 60),
+        DONE,
+        look=Look(width),
+    )
+
+    assert max(map(len, printed.splitlines())) < width
