@@ -93,10 +93,10 @@ def test_reasoning_is_folded():
 def test_what_is_typed_during_a_reply_is_printed_when_it_is_taken():
     page, printed = drawn(
         Typed("one"),
-        TextDelta("Reply."),
         Typed("two", waits=True),
         Queued("e2", 1),
-        Typed("/new", waits=True),
+        TextDelta("Reply."),
+        Typed("/new", is_command=True, waits=True),
         Typed("three", waits=True),
     )
 
@@ -126,14 +126,20 @@ def test_what_is_typed_during_a_reply_is_printed_when_it_is_taken():
 def test_a_command_that_does_not_wait_is_answered_above_the_open_block():
     page, printed = drawn(
         TextDelta("Half a rep"),
-        Typed("/new", waits=True),
-        Typed("/status"),
+        Typed("/new", is_command=True, waits=True),
+        Typed("/status", is_command=True),
         CommandReply("e", "/status", "🧠 Model: m"),
         CallUsage(None),
     )
 
     assert printed == "> /status\n🧠 Model: m\n"
-    assert (page.text, page.waiting) == ("Half a rep", ("/new",))
+    assert (page.text, [one.text for one in page.waiting]) == ("Half a rep", ["/new"])
+
+
+def test_what_came_just_after_the_end_of_a_reply_is_printed_before_its_own():
+    _, printed = drawn(DONE, Typed("two", waits=True), TextDelta("Reply."), DONE)
+
+    assert printed == "> two\nReply.\n\n"
 
 
 @pytest.mark.parametrize(

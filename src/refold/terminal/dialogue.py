@@ -15,7 +15,7 @@ from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Not
 from refold.engine.settings import dollars_for, prices_of
 from refold.model.errors import RefoldError
 from refold.model.message import ToolCall
-from refold.terminal.event_text import Look, Page, Piece, Typed, draw, error_text, safe
+from refold.terminal.event_text import Look, Page, Piece, Typed, draw, safe
 from refold.terminal.status_line import ChatFigures
 
 EXIT = "/exit"
@@ -96,11 +96,12 @@ class _Dialogue:
                 continue
             found = self._chat.table.read(text)
             is_at_once = found is not None and (found.command is None or found.command.is_immediate)
-            await self._draw(Typed(text, waits=self._chat.is_busy and not is_at_once))
+            waits = self._chat.is_busy and not is_at_once
+            await self._draw(Typed(text, is_command=found is not None, waits=waits))
             try:
                 await self._chat.put(text)
             except RefoldError as error:
-                await self._print(error_text(str(error), self._terminal.look))
+                await self._draw(Done((), "failed", str(error)))
             if found is not None and found.command is not None and found.command.name == EXIT:
                 return
 

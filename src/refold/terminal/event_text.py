@@ -51,10 +51,12 @@ class Look(Struct, frozen=True):
 
 
 class Typed(Struct, frozen=True):
-    """What the person typed. It waits if it has to wait for the end of the reply."""
+    """What the person typed: a message or a command."""
 
     text: str
+    is_command: bool = False
     waits: bool = False
+    """Whether it waits for the end of a reply."""
 
 
 class Page(Struct, frozen=True):
@@ -65,11 +67,12 @@ class Page(Struct, frozen=True):
     thought: str = ""
     """The model's reasoning since its last text or call."""
     running: tuple[ToolStarted, ...] = ()
-    waiting: tuple[str, ...] = ()
+    waiting: tuple[Typed, ...] = ()
     """What was typed during the reply, in order."""
     held: tuple[str, ...] = ()
     """Notices that wait for the end of a line of the reply."""
     is_replying: bool = False
+    """Whether a message was sent and its end has not come yet."""
     is_command_shown: bool = False
     """Whether a command that waited runs now, and was printed before its notices."""
     is_inside_line: bool = False
@@ -91,9 +94,10 @@ def draw(page: Page, event: ChatEvent | Typed, look: Look) -> Drawn:
     match event:
         case Typed():
             if event.waits:
-                return structs.replace(page, waiting=(*page.waiting, event.text)), []
+                return structs.replace(page, waiting=(*page.waiting, event)), []
             page, pieces = _end_line(page, look)
-            return page, [*pieces, *_echo(event.text, look)]
+            page = structs.replace(page, is_replying=page.is_replying or not event.is_command)
+            return page, [*pieces, *_echo(event, look)]
         case TextDelta():
             page, pieces = _begin_reply(page, look)
             page, folded = _fold_thought(page, look)
@@ -140,7 +144,7 @@ def live_text(page: Page, look: Look, rows: int) -> str:
     if page.thought:
         lines.append(_styled(_cut(f"thinking: {_last_line(page.thought)}", look.width), ASIDE, look))
     lines += [_styled(_cut(f"⚙ {call_text(one)} …", look.width), ASIDE, look) for one in page.running]
-    below = [_styled(_cut(f"> {one}  (waits)", look.width), ASIDE, look) for one in page.waiting]
+    below = [_styled(_cut(f"> {_one_line(safe(one.text))}  (waits)", look.width), ASIDE, look) for one in page.waiting]
     room = max(1, rows - len(below))
     return "\n".join([*lines[-room:], *below][-max(1, rows) :])
 
@@ -178,7 +182,7 @@ def _begin_reply(page: Page, look: Look) -> Drawn:
     """Before the first words of a reply: what was typed meanwhile, and is answered now."""
     if page.is_replying:
         return page, []
-    page, echoes = _take_waiting(page, look)
+    page, echoes = _take_waiting(page, look)  # sent when the reply before it had just ended
     return structs.replace(page, is_replying=True), echoes
 
 
@@ -247,16 +251,17 @@ def _end_reply(page: Page, event: Done, look: Look) -> Drawn:
 
 def _take_waiting(page: Page, look: Look) -> Drawn:
     """Print the messages that waited, up to the next command: they are taken out of the queue together."""
-    end = next((n for n, one in enumerate(page.waiting) if one.startswith("/")), len(page.waiting))
+    end = next((n for n, one in enumerate(page.waiting) if one.is_command), len(page.waiting))
     taken, rest = page.waiting[:end], page.waiting[end:]
-    return structs.replace(page, waiting=rest), [piece for one in taken for piece in _echo(one, look)]
+    page = structs.replace(page, waiting=rest, is_replying=page.is_replying or bool(taken))
+    return page, [piece for one in taken for piece in _echo(one, look)]
 
 
 def _take_command(page: Page, look: Look) -> Drawn:
     """Print the command that waited and runs now, before its first notice or its reply. During a reply none runs:
     then a reply to a command is that of one that did not wait.
     """
-    is_first = bool(page.waiting) and page.waiting[0].startswith("/")
+    is_first = bool(page.waiting) and page.waiting[0].is_command
     if page.is_replying or page.is_command_shown or not is_first:
         return page, []
     page, echoes = structs.replace(page, is_command_shown=True), _echo(page.waiting[0], look)
@@ -340,9 +345,9 @@ def _console(look: Look) -> Console:
     )
 
 
-def _echo(text: str, look: Look) -> list[Piece]:
+def _echo(typed: Typed, look: Look) -> list[Piece]:
     """Return what was typed, for a screen whose input area is empty again. A plain terminal shows it anyway."""
-    shown = safe(text).replace("\n", "\n  ")
+    shown = safe(typed.text).replace("\n", "\n  ")
     return [Piece(f"{_styled(f'> {shown}', TYPED, look)}\n")] if look.has_markdown else []
 
 

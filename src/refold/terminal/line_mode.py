@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import threading
@@ -153,7 +154,7 @@ class StdinLines(AsyncIterator[str]):
 
 def _joined_lines() -> Iterator[str]:
     begun = ""
-    for raw in sys.stdin.buffer:
+    for raw in _raw_lines():
         line = raw.decode("utf-8", "replace").rstrip("\r\n")
         if line.endswith("\\"):
             begun += f"{line[:-1]}\n"
@@ -162,6 +163,23 @@ def _joined_lines() -> Iterator[str]:
             begun = ""
     if begun:
         yield begun
+
+
+def _raw_lines() -> Iterator[bytes]:
+    """Read the lines of stdin without its buffer: at its end Python waits for the lock of that, which a thread that
+    waits for input would hold.
+    """
+    try:
+        number = sys.stdin.fileno()
+    except (OSError, ValueError):  # no file, as in a test
+        yield from sys.stdin.buffer
+        return
+    rest = b""
+    while read := os.read(number, 65_536):
+        *lines, rest = (rest + read).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
 
 
 @contextmanager

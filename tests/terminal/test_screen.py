@@ -1,0 +1,333 @@
+"""A person at a real terminal: typing during a reply, commands, Ctrl-C, crashes, and terminals that can do little."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from refold.cli.main import run
+from refold.testing import Broken, Refuse, ScriptedUpstream, Slow, call, echo, say
+from tests.terminal.program import ALT_ENTER, CTRL_C, CTRL_D, TAB, UP, Gate, Program
+
+TOOLS = """
+import refold
+
+@refold.tool(dangerous=True)
+def delete_file(path: str) -> str:
+    "Delete a file."
+    return f"deleted {path}"
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Starts the program with a scripted provider, on a store of its own."""
+    monkeypatch.setenv("REFOLD_STORE", str(tmp_path / "chats.db"))
+    monkeypatch.chdir(tmp_path)
+
+    def start(server, *args, **environ):
+        return Program(
+            "vik", "--model", f"m-1@{server.url}/v1", "--window", "32000", *args, **environ
+        )
+
+    return start
+
+
+def texts(received):
+    return [message.text for message in received.messages]
+
+
+def test_a_reply_streams_as_markdown_and_the_status_line_follows(program):
+    reply = "# Tides\n\nThe water is **low**.\n\n```python\nlevel = 501\n```"
+    with ScriptedUpstream(reply) as server, program(server) as chat:
+        chat.see("/help lists the commands")
+        chat.see("m-1  ░░░░░░░░░░")
+        chat.enter("How is the water?")
+        chat.see("level = 501")
+        shown = chat.see_idle()
+        assert "**" not in shown
+        assert "\nTides\n\nThe water is low.\n\n" in shown
+        assert "compactions 0" in shown
+        assert chat.leave() == 0
+        chat.see("hint: to go on: refold chat vik")
+    assert "\x1b[1m" in chat.raw  # bold
+
+
+def test_what_is_typed_during_a_reply_waits_out_of_sight_and_is_answered_in_order(program, capsys):
+    """Case 62: queued messages are nowhere to be seen; they are flushed in order, and get one reply."""
+    gate = Gate("First reply.")
+    with ScriptedUpstream(gate, otherwise=echo) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("one")
+        gate.reached.wait(30)
+        chat.enter("two")
+        chat.see("> two  (waits)")
+        chat.enter("three")
+        chat.see("queued 2")
+        assert run(["show", "vik"]) == 0
+        assert "two" not in capsys.readouterr().out
+        gate.opened.set()
+        chat.see("First reply.\n\n> two\n> three\nthree\n")
+        chat.see_idle()
+        assert texts(server.requests[1])[-2:] == ["two", "three"]
+        assert len(server.requests) == 2
+
+
+def test_a_message_behind_new_is_in_the_new_session(program):
+    """Cases 62 and 63: a command that changes the conversation waits in its place."""
+    gate = Gate("First reply.")
+    with ScriptedUpstream(gate, otherwise=echo) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("one")
+        gate.reached.wait(30)
+        for line in ("two", "/new", "three"):
+            chat.enter(line)
+            chat.see(f"> {line}  (waits)")
+        gate.opened.set()
+        chat.see("First reply.\n\n> two\nstored without a reply: a command came after it\n> /new\n")
+        chat.see("\n> three\nthree\n")
+        assert texts(server.requests[1]) == ["three"]
+
+
+def test_a_command_that_only_reads_is_answered_during_the_reply(program):
+    gate = Gate("First reply.")
+    with ScriptedUpstream(gate) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("one")
+        gate.reached.wait(30)
+        chat.enter("/status")
+        chat.see("🧠 Model: m-1")
+        chat.enter("/stats")
+        chat.see("There is no command /stats: did you mean /status?")
+        gate.opened.set()
+        chat.see("First reply.")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("how", ["/abort", "  /STOP  ", CTRL_C])
+def test_a_reply_is_stopped_and_what_came_is_kept(program, capsys, how):
+    """Case 64."""
+    slow = Slow(say("word " * 2_000), between_s=0.02)
+    with ScriptedUpstream(slow, otherwise=echo) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("one")
+        chat.see("word word word")
+        chat.type(how if how == CTRL_C else f"{how}\r")
+        chat.see("⛔ stopped; what came is kept")
+        chat.enter("/abort")
+        chat.see("Nothing to abort.")
+        chat.enter("two")
+        chat.see("> two\ntwo\n")
+        chat.leave()
+    run(["show", "vik"])
+    assert "word word word" in capsys.readouterr().out
+
+
+def test_ctrl_c_clears_the_input_and_twice_leaves(program):
+    with ScriptedUpstream() as server, program(server) as chat:
+        chat.see_idle()
+        chat.type("half a thought")
+        chat.see("> half a thought")
+        chat.type(CTRL_C)
+        assert "half a thought" not in chat.see("Ctrl-C again leaves")
+        chat.type(CTRL_C)
+        assert chat.wait() == 0
+        assert server.requests == []
+
+
+def test_what_was_queued_when_the_program_was_killed_is_answered_once(program):
+    """Case 65."""
+    gate = Gate("Never arrives.")
+    with ScriptedUpstream(gate, otherwise=echo) as server:
+        with program(server) as chat:
+            chat.see_idle()
+            chat.enter("one")
+            gate.reached.wait(30)
+            chat.enter("two")
+            chat.see("two  (waits)")
+            chat.kill()
+        gate.opened.set()
+        with program(server) as chat:
+            chat.see("\ntwo\n", within_s=40)  # the lease of the killed program is over after ten seconds
+            chat.see_idle()
+            assert [texts(one) for one in server.requests[1:]] == [["one", "two"]]
+            chat.leave()
+
+
+def test_an_earlier_session_is_resumed(program):
+    """Cases 66 and 67: the list, an unknown id, and the whole context."""
+    with ScriptedUpstream(otherwise=echo) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("/resume")
+        chat.see("No previous sessions to resume.")
+        chat.enter("the ferry leaves at noon")
+        chat.see("> the ferry leaves at noon\nthe ferry leaves at noon\n")
+        chat.enter("/new")
+        session = re.search(r"session #(\w{8}) archived", chat.see(" archived."))[1]
+        chat.enter("/resume 99999999")
+        chat.see("Session #99999999 not found.")
+        chat.enter(f"/resume {session}")
+        chat.see(f"🔄 Resumed session #{session} with full context.")
+        chat.enter("when?")
+        chat.see("> when?\nwhen?\n")
+        assert texts(server.requests[-1]) == ["the ferry leaves at noon"] * 2 + ["when?"]
+
+
+def test_compactions_are_told_and_undone(program):
+    """Case 68: after /undo the originals are back."""
+    with ScriptedUpstream(otherwise=say("lorem ipsum dolor " * 200)) as server:
+        with program(server, "--window", "6000") as chat:
+            for number in range(4):
+                chat.see_idle()
+                chat.enter(f"turn {number}")
+                chat.see(f"> turn {number}\nlorem")
+            chat.see_idle()
+            chat.enter("/compact")
+            assert re.search(r"⚙ +Compacted \(\S+ → \S+\)", chat.see("compactions 1"))
+            chat.enter("/diff")
+            chat.see("left: #m")
+            chat.enter("/undo")
+            chat.see("Taken back (")
+            chat.see("compactions 0")
+
+
+def test_a_dangerous_call_is_asked_about_and_a_message_is_no_answer(program, tmp_path):
+    (tmp_path / "files.py").write_text(TOOLS)
+    deletes = say(call("delete_file", {"path": "notes"}))
+    with ScriptedUpstream(deletes, "Gone.", deletes, "Kept.", otherwise=echo) as server:
+        with program(server, "--tools", "files.py") as chat:
+            chat.see_idle()
+            chat.enter("delete it")
+            chat.see("run it? y or n:")
+            chat.enter("why")
+            chat.see("> why  (waits)")
+            chat.enter("y")
+            chat.see('⚙ delete_file(path="notes") → deleted notes')
+            chat.see("Gone.\n\n> why\n")
+            chat.see("> why\nthe model wants to run delete_file")
+            chat.enter("No")
+            chat.see("✗ declined")
+            chat.see("Kept.")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (Refuse(401, "no"), "error: the server (m-1) did not give a reply: status 401"),
+        (Broken(say("This is the beginning of it, and then"), then="reset"), "error: the server broke the connection"),
+    ],
+)
+def test_after_an_error_the_prompt_comes_back(program, answer, problem):
+    with ScriptedUpstream(answer, otherwise=echo) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("one")
+        chat.see(problem)
+        chat.see("hint: ")
+        chat.see_idle()
+        chat.enter("two")
+        chat.see("> two\ntwo\n")
+        assert [one.text for one in server.requests[1].messages if one.role == "user"] == ["one", "two"]
+
+
+def test_several_lines_completion_and_history(program, tmp_path):
+    with ScriptedUpstream(otherwise=echo) as server, program(server) as chat:
+        chat.see_idle()
+        chat.type(f"first line{ALT_ENTER}second line\\\rthird line")
+        chat.see("third line")
+        chat.type("\r")
+        chat.see("> first line\n  second line\n  third line\n")
+        chat.see_idle()
+        chat.type("/sta")
+        chat.see("model, tokens, cache, context, session")
+        chat.type(f"{TAB}\r")
+        chat.see("🧠 Model: m-1")
+        chat.see_idle()
+        chat.type(UP)
+        chat.see("> /status\n m-1")
+        chat.type(CTRL_C)
+        chat.see_idle()
+        chat.leave()
+        assert server.requests[0].text == "first line\nsecond line\nthird line"
+    history = tmp_path / "chat_history"
+    assert "second line" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+
+
+def test_keys_are_shown_while_a_reply_streams(program):
+    """Typing is drawn at once, whatever arrives meanwhile."""
+    with ScriptedUpstream(Slow(say("word " * 3_000), between_s=0.005)) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("go")
+        chat.see("word word")
+        waits, typed = [], "> "
+        for letter in "quick":
+            typed += letter
+            begun = time.perf_counter()
+            chat.type(letter)
+            chat.see(typed)
+            waits.append(time.perf_counter() - begun)
+        assert "answering" in chat.shown()
+        assert sorted(waits)[len(waits) // 2] < 0.25  # a few ms where nothing else runs
+
+
+def test_there_is_no_colour_without_colour(program):
+    with ScriptedUpstream("# Head\n\n`code` and **bold**\n\n```python\nx = 'y'\n```", Refuse(401, "no")) as server:
+        with program(server, NO_COLOR="1") as chat:
+            chat.see_idle()
+            chat.enter("one")
+            chat.see("x = 'y'")
+            chat.see_idle()
+            chat.enter("two")
+            chat.see("error: ")
+            chat.type("/st")
+            chat.see("/status")
+            chat.type(CTRL_C)
+            chat.see_idle()
+            chat.leave()
+    assert not re.search(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]", chat.raw)
+
+
+def test_a_dumb_terminal_gets_lines_and_no_escape_sequence(program):
+    gate = Gate("First **reply**.")
+    with ScriptedUpstream(gate, otherwise=echo) as server, program(server, TERM="dumb") as chat:
+        chat.see("leaves\n>")
+        chat.type("one\n")
+        gate.reached.wait(30)
+        chat.type("two\n")
+        chat.see("two")
+        gate.opened.set()
+        chat.see("First **reply**.\n")
+        chat.see("\ntwo\n[m-1  ")
+        chat.type("/stats\n")
+        chat.see("did you mean /status?\n[m-1")
+        chat.type(CTRL_D)
+        assert chat.wait() == 0
+        assert server.requests[1].text == "two"
+    assert "\x1b" not in chat.raw
+
+
+def test_ctrl_c_in_a_dumb_terminal_stops_the_reply_and_then_leaves(program):
+    slow = Slow(say("word " * 2_000), between_s=0.02)
+    with ScriptedUpstream(slow) as server, program(server, TERM="dumb") as chat:
+        chat.see("leaves\n>")
+        chat.type("one\n")
+        chat.see("word word")
+        chat.type(CTRL_C)
+        chat.see("⛔ stopped; what came is kept\n[m-1")
+        chat.type(CTRL_C)
+        assert chat.wait() == 0
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_nothing_is_cut_or_wrapped_by_a_narrow_terminal(program, columns):
+    reply = "words " * 60 + "\n\n- " + "item " * 40
+    with ScriptedUpstream(reply) as server, program(server, columns=columns) as chat:
+        chat.see("m-1")
+        chat.enter("go")
+        chat.see("item")
+        shown = chat.see_idle()
+        chat.leave()
+    assert (shown.count("words"), shown.count("item")) == (60, 40)
+    assert not re.search("word\n|ite\n|wor\n|it\n", shown)
