@@ -13,7 +13,16 @@ PUBLIC = sorted(
     [
         "Budget",
         *("CallUsage", "Chat", "ChatEvent", "ChatTool", "Command", "CommandCall", "CommandReply", "Done"),
-        *("Notice", "Provider", "Queued", "ReasoningDelta", "TextDelta", "ToolEnded", "ToolStarted"),
+        *(
+            "Notice",
+            "Provider",
+            "Queued",
+            "ReasoningDelta",
+            "TextDelta",
+            "ToolCall",
+            "ToolEnded",
+            "ToolStarted",
+        ),
         *("run_command", "tool"),
         "Conversation",
         "Engine",

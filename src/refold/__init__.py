@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         WindowError,
         WireError,
     )
+    from refold.model.message import ToolCall
     from refold.ports.models import Summariser, Upstream
     from refold.ports.store import Store
     from refold.recall import answer_recall, recall_tool
@@ -146,6 +147,7 @@ __all__ = [
     "SummarySwitched",
     "SummaryWritten",
     "TextDelta",
+    "ToolCall",
     "ToolEnded",
     "ToolStarted",
     "Undone",
@@ -187,6 +189,7 @@ _NAMES = {
     "Store": "refold.ports.store",
     "Summariser": "refold.ports.models",
     "TextDelta": "refold.wire.sse",
+    "ToolCall": "refold.model.message",
     "Upstream": "refold.ports.models",
     "answer_recall": "refold.recall",
     "recall_tool": "refold.recall",

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from typing import Self
 
 import pyte
 
@@ -36,8 +37,7 @@ class Gate:
 
     async def __call__(self, received: Received) -> Say:
         self.reached.set()
-        while not self.opened.is_set():
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(self.opened.wait, PATIENCE_S)
         return self._answer
 
 
@@ -55,7 +55,7 @@ class Program:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # for Ctrl-C as a signal
         )
         os.close(theirs)
         self._terminal, self.raw = ours, ""
@@ -64,7 +64,7 @@ class Program:
         self._stream = pyte.Stream(self._screen)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def __enter__(self) -> Program:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,7 +104,9 @@ class Program:
 
     def shown(self) -> str:
         """Return the lines of the screen and those above it, as a person can scroll through them."""
-        above = ["".join(line[at].data for at in range(self._screen.columns)) for line in self._screen.history.top]
+        above = [
+            "".join(line[at].data for at in range(self._screen.columns)) for line in self._screen.history.top
+        ]
         return "\n".join(line.rstrip() for line in [*above, *self._screen.display])
 
     def kill(self) -> None:

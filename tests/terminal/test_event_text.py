@@ -146,9 +146,15 @@ def test_what_came_just_after_the_end_of_a_reply_is_printed_before_its_own():
     ("done", "said"),
     [
         (Done(("e",), "aborted"), "⛔ stopped; what came is kept\n"),
-        (Done(("e",), "failed", "the server is gone\nhint: try again"), "error: the server is gone\nhint: try again\n"),
+        (
+            Done(("e",), "failed", "the server is gone\nhint: try again"),
+            "error: the server is gone\nhint: try again\n",
+        ),
         (Done(("e",), "failed", "KeyError"), "error: KeyError\n"),
-        (Done(("e",), "elsewhere"), "another program answers this conversation; its reply is in the history\n"),
+        (
+            Done(("e",), "elsewhere"),
+            "another program answers this conversation; its reply is in the history\n",
+        ),
     ],
 )
 def test_a_reply_that_ended_otherwise_says_so_after_what_came(done, said):

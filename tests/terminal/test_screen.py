@@ -28,9 +28,7 @@ def program(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def start(server, *args, **environ):
-        return Program(
-            "vik", "--model", f"m-1@{server.url}/v1", "--window", "32000", *args, **environ
-        )
+        return Program("vik", "--model", f"m-1@{server.url}/v1", "--window", "32000", *args, **environ)
 
     return start
 
@@ -177,46 +175,49 @@ def test_an_earlier_session_is_resumed(program):
 
 def test_compactions_are_told_and_undone(program):
     """Case 68: after /undo the originals are back."""
-    with ScriptedUpstream(otherwise=say("lorem ipsum dolor " * 200)) as server:
-        with program(server, "--window", "6000") as chat:
-            for number in range(4):
-                chat.see_idle()
-                chat.enter(f"turn {number}")
-                chat.see(f"> turn {number}\nlorem")
+    long = say("lorem ipsum dolor " * 200)
+    with ScriptedUpstream(otherwise=long) as server, program(server, "--window", "6000") as chat:
+        for number in range(4):
             chat.see_idle()
-            chat.enter("/compact")
-            assert re.search(r"⚙ +Compacted \(\S+ → \S+\)", chat.see("compactions 1"))
-            chat.enter("/diff")
-            chat.see("left: #m")
-            chat.enter("/undo")
-            chat.see("Taken back (")
-            chat.see("compactions 0")
+            chat.enter(f"turn {number}")
+            chat.see(f"> turn {number}\nlorem")
+        chat.see_idle()
+        chat.enter("/compact")
+        assert re.search(r"⚙ +Compacted \(\S+ → \S+\)", chat.see("compactions 1"))
+        chat.enter("/diff")
+        chat.see("left: #m")
+        chat.enter("/undo")
+        chat.see("Taken back (")
+        chat.see("compactions 0")
 
 
 def test_a_dangerous_call_is_asked_about_and_a_message_is_no_answer(program, tmp_path):
     (tmp_path / "files.py").write_text(TOOLS)
     deletes = say(call("delete_file", {"path": "notes"}))
-    with ScriptedUpstream(deletes, "Gone.", deletes, "Kept.", otherwise=echo) as server:
-        with program(server, "--tools", "files.py") as chat:
-            chat.see_idle()
-            chat.enter("delete it")
-            chat.see("run it? y or n:")
-            chat.enter("why")
-            chat.see("> why  (waits)")
-            chat.enter("y")
-            chat.see('⚙ delete_file(path="notes") → deleted notes')
-            chat.see("Gone.\n\n> why\n")
-            chat.see("> why\nthe model wants to run delete_file")
-            chat.enter("No")
-            chat.see("✗ declined")
-            chat.see("Kept.")
+    answers = deletes, "Gone.", deletes, "Kept."
+    with ScriptedUpstream(*answers) as server, program(server, "--tools", "files.py") as chat:
+        chat.see_idle()
+        chat.enter("delete it")
+        chat.see("run it? y or n:")
+        chat.enter("why")
+        chat.see("> why  (waits)")
+        chat.enter("y")
+        chat.see('⚙ delete_file(path="notes") → deleted notes')
+        chat.see("Gone.\n\n> why\n")
+        chat.see("> why\nthe model wants to run delete_file")
+        chat.enter("No")
+        chat.see("✗ declined")
+        chat.see("Kept.")
 
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
         (Refuse(401, "no"), "error: the server (m-1) did not give a reply: status 401"),
-        (Broken(say("This is the beginning of it, and then"), then="reset"), "error: the server broke the connection"),
+        (
+            Broken(say("This is the beginning of it, and then"), then="reset"),
+            "error: the server broke the connection",
+        ),
     ],
 )
 def test_after_an_error_the_prompt_comes_back(program, answer, problem):
@@ -273,19 +274,19 @@ def test_keys_are_shown_while_a_reply_streams(program):
 
 
 def test_there_is_no_colour_without_colour(program):
-    with ScriptedUpstream("# Head\n\n`code` and **bold**\n\n```python\nx = 'y'\n```", Refuse(401, "no")) as server:
-        with program(server, NO_COLOR="1") as chat:
-            chat.see_idle()
-            chat.enter("one")
-            chat.see("x = 'y'")
-            chat.see_idle()
-            chat.enter("two")
-            chat.see("error: ")
-            chat.type("/st")
-            chat.see("/status")
-            chat.type(CTRL_C)
-            chat.see_idle()
-            chat.leave()
+    reply = "# Head\n\n`code` and **bold**\n\n```python\nx = 'y'\n```"
+    with ScriptedUpstream(reply, Refuse(401, "no")) as server, program(server, NO_COLOR="1") as chat:
+        chat.see_idle()
+        chat.enter("one")
+        chat.see("x = 'y'")
+        chat.see_idle()
+        chat.enter("two")
+        chat.see("error: ")
+        chat.type("/st")
+        chat.see("/status")
+        chat.type(CTRL_C)
+        chat.see_idle()
+        chat.leave()
     assert not re.search(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]", chat.raw)
 
 

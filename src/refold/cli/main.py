@@ -118,9 +118,9 @@ def root(
     """Refold keeps LLM conversations inside the context window without losing anything.
 
     Some commands look at transcripts: requests or lists of messages in the format of OpenAI Chat Completions, OpenAI
-    Responses or Anthropic Messages. Others keep conversations in a store: `refold import` and `refold serve` fill it. Only
-    `refold serve` sends anything anywhere, and the commands for which you name a model. `refold local install` downloads
-    a small model (98 MB) with pip.
+    Responses or Anthropic Messages. Others keep conversations in a store: `refold import`, `refold chat` and `refold serve`
+    fill it. Only `refold serve` sends anything anywhere, and the commands for which you name a model. `refold local install`
+    downloads a small model (98 MB) with pip.
     """
     if version:
         from importlib.metadata import version as installed

@@ -69,9 +69,7 @@ class Questions:
 async def converse(chat: Chat, terminal: Terminal, questions: Questions) -> None:
     """Run a chat in a terminal until the person leaves."""
     dialogue = _Dialogue(chat, terminal, questions)
-    tasks = [
-        asyncio.create_task(one) for one in (dialogue.draw_events(), dialogue.ask(), dialogue.refresh())
-    ]
+    tasks = [asyncio.create_task(one) for one in (dialogue.draw_events(), dialogue.ask(), dialogue.refresh())]
     try:
         await dialogue.take_lines()
     finally:

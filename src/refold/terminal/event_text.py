@@ -93,11 +93,7 @@ def draw(page: Page, event: ChatEvent | Typed, look: Look) -> Drawn:
     """Return the next page, and what to print now."""
     match event:
         case Typed():
-            if event.waits:
-                return structs.replace(page, waiting=(*page.waiting, event)), []
-            page, pieces = _end_line(page, look)
-            page = structs.replace(page, is_replying=page.is_replying or not event.is_command)
-            return page, [*pieces, *_echo(event, look)]
+            return _draw_typed(page, event, look)
         case TextDelta():
             page, pieces = _begin_reply(page, look)
             page, folded = _fold_thought(page, look)
@@ -113,21 +109,11 @@ def draw(page: Page, event: ChatEvent | Typed, look: Look) -> Drawn:
         case ToolEnded():
             return _end_tool(page, event, look)
         case Notice():
-            if page.is_inside_line:
-                return structs.replace(page, held=(*page.held, event.text)), []
-            page, echoes = _take_command(page, look)
-            return page, [*echoes, _aside(event.text, look)]
+            return _draw_notice(page, event, look)
         case CommandReply():
-            page, pieces = _end_line(page, look)
-            page, echoes = _take_command(page, look)
-            reply = Piece(f"{_shown(event.text, look)}\n", is_data=True)
-            page, next_ones = _take_waiting(page, look) if page.is_command_shown else (page, [])
-            page = structs.replace(page, is_command_shown=False)
-            return page, [*pieces, *echoes, reply, *next_ones]
-        case Queued():
-            is_shown = bool(page.waiting) or not look.has_markdown
-            words = f"queued, number {event.place}: it is answered after the reply"
-            return page, [] if is_shown else [_aside(words, look)]
+            return _draw_command_reply(page, event, look)
+        case Queued() if look.has_markdown and not page.waiting:
+            return page, [_aside(f"queued, number {event.place}: it is answered after the reply", look)]
         case Done():
             return _end_reply(page, event, look)
     return page, []
@@ -144,7 +130,10 @@ def live_text(page: Page, look: Look, rows: int) -> str:
     if page.thought:
         lines.append(_styled(_cut(f"thinking: {_last_line(page.thought)}", look.width), ASIDE, look))
     lines += [_styled(_cut(f"⚙ {call_text(one)} …", look.width), ASIDE, look) for one in page.running]
-    below = [_styled(_cut(f"> {_one_line(safe(one.text))}  (waits)", look.width), ASIDE, look) for one in page.waiting]
+    below = [
+        _styled(_cut(f"> {_one_line(safe(one.text))}  (waits)", look.width), ASIDE, look)
+        for one in page.waiting
+    ]
     room = max(1, rows - len(below))
     return "\n".join([*lines[-room:], *below][-max(1, rows) :])
 
@@ -173,6 +162,52 @@ def error_text(problem: str, look: Look) -> str:
     message, _, hint = safe(problem).partition("\nhint: ")
     lines = [_styled(f"error: {_one_line(message)}", ERROR, look)]
     return "\n".join([*lines, *([f"hint: {_one_line(hint)}"] if hint else [])]) + "\n"
+
+
+# What is typed, and what commands reply
+
+
+def _draw_typed(page: Page, event: Typed, look: Look) -> Drawn:
+    if event.waits:
+        return structs.replace(page, waiting=(*page.waiting, event)), []
+    page, pieces = _end_line(page, look)
+    page = structs.replace(page, is_replying=page.is_replying or not event.is_command)
+    return page, [*pieces, *_echo(event, look)]
+
+
+def _draw_notice(page: Page, event: Notice, look: Look) -> Drawn:
+    if page.is_inside_line:
+        return structs.replace(page, held=(*page.held, event.text)), []
+    page, echoes = _take_command(page, look)
+    return page, [*echoes, _aside(event.text, look)]
+
+
+def _draw_command_reply(page: Page, event: CommandReply, look: Look) -> Drawn:
+    page, pieces = _end_line(page, look)
+    page, echoes = _take_command(page, look)
+    reply = Piece(f"{_shown(event.text, look)}\n", is_data=True)
+    page, next_ones = _take_waiting(page, look) if page.is_command_shown else (page, [])
+    page = structs.replace(page, is_command_shown=False)
+    return page, [*pieces, *echoes, reply, *next_ones]
+
+
+def _take_waiting(page: Page, look: Look) -> Drawn:
+    """Print the messages that waited, up to the next command: they are taken out of the queue together."""
+    end = next((n for n, one in enumerate(page.waiting) if one.is_command), len(page.waiting))
+    taken, rest = page.waiting[:end], page.waiting[end:]
+    page = structs.replace(page, waiting=rest, is_replying=page.is_replying or bool(taken))
+    return page, [piece for one in taken for piece in _echo(one, look)]
+
+
+def _take_command(page: Page, look: Look) -> Drawn:
+    """Print the command that waited and runs now, before its first notice or its reply. During a reply none runs:
+    then a reply to a command is that of one that did not wait.
+    """
+    is_first = bool(page.waiting) and page.waiting[0].is_command
+    if page.is_replying or page.is_command_shown or not is_first:
+        return page, []
+    page, echoes = structs.replace(page, is_command_shown=True), _echo(page.waiting[0], look)
+    return structs.replace(page, waiting=page.waiting[1:]), echoes
 
 
 # The reply
@@ -247,25 +282,6 @@ def _end_reply(page: Page, event: Done, look: Look) -> Drawn:
     page = structs.replace(page, is_replying=False, running=())
     page, echoes = _take_waiting(page, look)
     return page, [*pieces, *echoes]
-
-
-def _take_waiting(page: Page, look: Look) -> Drawn:
-    """Print the messages that waited, up to the next command: they are taken out of the queue together."""
-    end = next((n for n, one in enumerate(page.waiting) if one.is_command), len(page.waiting))
-    taken, rest = page.waiting[:end], page.waiting[end:]
-    page = structs.replace(page, waiting=rest, is_replying=page.is_replying or bool(taken))
-    return page, [piece for one in taken for piece in _echo(one, look)]
-
-
-def _take_command(page: Page, look: Look) -> Drawn:
-    """Print the command that waited and runs now, before its first notice or its reply. During a reply none runs:
-    then a reply to a command is that of one that did not wait.
-    """
-    is_first = bool(page.waiting) and page.waiting[0].is_command
-    if page.is_replying or page.is_command_shown or not is_first:
-        return page, []
-    page, echoes = structs.replace(page, is_command_shown=True), _echo(page.waiting[0], look)
-    return structs.replace(page, waiting=page.waiting[1:]), echoes
 
 
 def _block_ends(text: str) -> list[int]:

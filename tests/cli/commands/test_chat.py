@@ -136,7 +136,7 @@ def test_a_script_is_asked_nothing_so_dangerous_calls_are_declined(chat, tools):
 
 def test_a_compaction_is_told_with_the_sizes_before_and_after(chat):
     with ScriptedUpstream(otherwise=say("lorem ipsum " * 300)) as server:
-        code, out, err = chat(server, "vik", "--window", "4000", stdin=b"go on\n" * 6)
+        code, _, err = chat(server, "vik", "--window", "4000", stdin=b"go on\n" * 6)
 
     assert code == 0
     assert "⚙️ Compacted (" in err
@@ -148,7 +148,11 @@ def test_a_compaction_is_told_with_the_sizes_before_and_after(chat):
     [
         (Refuse(401, "no"), "status 401", ""),
         (Reset(), "", ""),
-        (Broken(say("This is the beginning of it, and then"), after=3, then="reset"), "broke", "This is the beginning of"),
+        (
+            Broken(say("This is the beginning of it, and then"), after=3, then="reset"),
+            "broke",
+            "This is the beginning of",
+        ),
         (Refuse(410, "gone"), "status 410", ""),
     ],
 )
@@ -247,7 +251,10 @@ def test_an_upstream_of_the_settings_serves_its_models(chat, refold, tmp_path):
         )
         assert refold("chat", "a", "--model", "small-1", "--once", "one")[:2] == (0, "one\n")
         assert refold("chat", "b", "--model", "mine:other", "--once", "two")[:2] == (0, "two\n")
-        assert refold("chat", "c", "--upstream", "mine", "--model", "x", "--once", "three")[:2] == (0, "three\n")
+        assert refold("chat", "c", "--upstream", "mine", "--model", "x", "--once", "three")[:2] == (
+            0,
+            "three\n",
+        )
         assert refold("chat", "d", "--once", "four")[:2] == (0, "four\n")
 
         assert [received.model for received in server.requests] == ["small-1", "other", "x", "big"]

@@ -69,7 +69,8 @@ class ChosenModel(Struct, frozen=True):
     provider: Provider
     window: int | None = None
     """As the settings or the program that runs it say."""
-    is_local: bool = False
+    local_name: str = ""
+    """The name of the weights, if the model runs on this machine."""
 
 
 def declare(app: typer.Typer) -> None:
@@ -168,7 +169,17 @@ def chat(
     from refold.cli.store_access import change
 
     options = ChatOptions(
-        name, resume, model, upstream, key_env, preset, window, (*(tools or ()),), (*(mcp or ()),), once, as_json
+        name,
+        resume,
+        model,
+        upstream,
+        key_env,
+        preset,
+        window,
+        (*(tools or ()),),
+        (*(mcp or ()),),
+        once,
+        as_json,
     )
     if _is_screen(options) and find_spec("prompt_toolkit") is None:
         raise MissingExtra("chat", "the chat in a terminal")
@@ -198,16 +209,16 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
         chosen.provider,
         tools=tools,
         mcp=options.mcp,
-        recall=not chosen.is_local,  # a model of this size calls no tools
+        recall=not chosen.local_name,  # a model of this size calls no tools
         commands=commands,
         confirm=questions.confirm if _is_person(options) else None,
     )
     async with opened:
         for problem in opened.problems:
             output.note(f"warning: {problem}")
-        if chosen.is_local:
+        if chosen.local_name:
             output.note(
-                "the model is SmolLM2-135M, on this machine: small, private, free, and often wrong\n"
+                f"{output.plain(chosen.local_name)} on this machine answers: private, and often wrong\n"
                 "hint: --model asks another one, such as openai:gpt-4o-mini"
             )
         if not _is_person(options):
@@ -335,12 +346,17 @@ async def _open(
         model=provider.model, window=window, policy=policy, summarisers=summarisers_of(_settings())
     )
     writer = None
-    if not chosen.is_local:  # its summaries are worse than a digest
+    if not chosen.local_name:  # its summaries are worse than a digest
         writer = await stack.enter_async_context(open_summariser(settings, provider, cache=engine.cache))
     head = await engine.store.head(engine.owner, name)
     used = used_window(head, provider.model) if head is not None else None
     engine.settings = structs.replace(
-        engine.settings, url=provider.base_url, policy=policy, window=window, used_window=used, summariser=writer
+        engine.settings,
+        url=provider.base_url,
+        policy=policy,
+        window=window,
+        used_window=used,
+        summariser=writer,
     )
     wire = provider.format if head is None else None
     talk = await engine.conversation(name, model=provider.model, format=wire)
@@ -382,7 +398,7 @@ async def _note_place(engine: Engine, known: Mapping[str, ModelPlace], chosen: C
     """Remember where a model is, so that its conversations go on with their names alone."""
     provider = chosen.provider
     place = ModelPlace(provider.base_url or provider.name, provider.key_env)
-    if chosen.is_local or known.get(provider.model) == place:
+    if chosen.local_name or known.get(provider.model) == place:
         return
     latest = dict([*known.items(), (provider.model, place)][-MAX_PLACES:])
     await engine.store.put_setting(engine.owner, PLACES, msgspec.json.encode(latest), engine.clock())
@@ -436,7 +452,9 @@ def _of_upstream(name: str, model: str, upstreams: Mapping[str, object], key_env
         return ChosenModel(provider_for(name, given, model), given.window)
     if name not in KNOWN:
         known = ", ".join((*upstreams, *KNOWN))
-        raise ConfigError(f"there is no upstream {output.plain(name)!r}", hint=f"give a URL, or one of: {known}")
+        raise ConfigError(
+            f"there is no upstream {output.plain(name)!r}", hint=f"give a URL, or one of: {known}"
+        )
     return ChosenModel(Provider(name, model, key_env=key_env))
 
 
@@ -475,9 +493,11 @@ def _local(stack: ExitStack) -> ChosenModel:
     except (ConfigError, MissingExtra) as error:
         steps = " and ".join(f"`{step}`" for step in missing_steps(sys.executable))
         hint = f"name a model, {MODEL_HINT}" + (f"; or run {steps}" if steps else "")
-        raise ConfigError(f"no model is named, and the local one cannot run: {error.message}", hint=hint) from None
+        raise ConfigError(
+            f"no model is named, and the local one cannot run: {error.message}", hint=hint
+        ) from None
     provider = Provider(LOCAL, LOCAL, base_url=served.base_url, headers=served.headers)
-    return ChosenModel(provider, served.window, is_local=True)
+    return ChosenModel(provider, served.window, served.model)
 
 
 # Tools
@@ -534,5 +554,6 @@ def _imported(name: str) -> object:
     except Exception as error:  # code of the user's
         hint = "give a module of this environment, or the path of a file"
         raise ConfigError(
-            f"{output.plain(name)!r} cannot be imported: {type(error).__name__}: {output.plain(str(error))}", hint=hint
+            f"{output.plain(name)!r} cannot be imported: {type(error).__name__}: {output.plain(str(error))}",
+            hint=hint,
         ) from error
