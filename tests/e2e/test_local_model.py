@@ -15,6 +15,7 @@ from msgspec import structs
 from openai import AsyncOpenAI, AuthenticationError
 
 from refold import Conversation
+from refold.cli.main import run as run_program
 from refold.core.presets import PRESETS
 from refold.core.prompts import Prompts
 from refold.local import Served, serve_local, weights_path
@@ -143,3 +144,15 @@ async def test_whoever_does_not_know_the_key_is_turned_away(served):
     async with AsyncOpenAI(base_url=served.base_url, api_key="guessed", max_retries=0) as client:
         with pytest.raises(AuthenticationError):
             await client.chat.completions.create(model=served.model, max_tokens=1, messages=[message])
+
+
+def test_it_answers_in_the_terminal_chat_where_no_model_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REFOLD_STORE", f"sqlite:///{tmp_path / 'chats.db'}")
+
+    assert run_program(["chat", "vik", "--once", "Say hello."]) == 0
+    out, err = capsys.readouterr()
+    assert out.strip()
+    assert "on this machine answers" in err
+    assert run_program(["chat", "vik", "--once", "/status"]) == 0
+    assert "🧠 Model: local" in capsys.readouterr().out

@@ -332,3 +332,24 @@ def test_nothing_is_cut_or_wrapped_by_a_narrow_terminal(program, columns):
         chat.leave()
     assert (shown.count("words"), shown.count("item")) == (60, 40)
     assert not re.search("word\n|ite\n|wor\n|it\n", shown)
+
+
+def test_exit_leaves_and_what_was_received_is_kept(program, capsys):
+    with ScriptedUpstream(Slow(say("word " * 2_000), between_s=0.02)) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("one")
+        chat.see("word word word")
+        chat.type("/exit\r")
+        assert chat.wait() == 0
+        chat.see("hint: to go on: refold chat vik")
+    run(["show", "vik"])
+    assert "word word word" in capsys.readouterr().out
+
+
+def test_without_prompt_toolkit_the_way_is_told(program, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['prompt_toolkit'] = None\n")
+    with ScriptedUpstream() as server, program(server, PYTHONPATH=str(tmp_path)) as chat:
+        assert chat.wait() == 2
+        shown = " ".join(chat.shown().split())
+        assert "error: the chat in a terminal needs the extra 'chat'" in shown
+        assert "hint: install it with: " in shown

@@ -7,8 +7,8 @@ Both directions run at the same time, so typing never waits for a reply. A termi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import Protocol
 
 from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Notice, Queued
@@ -30,7 +30,7 @@ class Terminal(Protocol):
     @property
     def look(self) -> Look: ...
 
-    def lines(self) -> AsyncIterator[str]:
+    def lines(self) -> AsyncGenerator[str, None]:
         """What the person enters, until they leave."""
         ...
 
@@ -69,13 +69,16 @@ class Questions:
 async def converse(chat: Chat, terminal: Terminal, questions: Questions) -> None:
     """Run a chat in a terminal until the person leaves."""
     dialogue = _Dialogue(chat, terminal, questions)
-    tasks = [asyncio.create_task(one) for one in (dialogue.draw_events(), dialogue.ask(), dialogue.refresh())]
+    acts = dialogue.take_lines(), dialogue.draw_events(), dialogue.ask(), dialogue.refresh()
+    tasks = {asyncio.create_task(one) for one in acts}
     try:
-        await dialogue.take_lines()
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait(tasks)
+    for task in ended:
+        task.result()  # a failure of any of them is no silent end
 
 
 class _Dialogue:
@@ -89,19 +92,24 @@ class _Dialogue:
         self._figures = ChatFigures(model=chat.model)
 
     async def take_lines(self) -> None:
-        async for text in self._terminal.lines():
-            if not text.strip() or self._questions.answer(text):
-                continue
-            found = self._chat.table.read(text)
-            is_at_once = found is not None and (found.command is None or found.command.is_immediate)
-            waits = self._chat.is_busy and not is_at_once
-            await self._draw(Typed(text, is_command=found is not None, waits=waits))
-            try:
-                await self._chat.put(text)
-            except RefoldError as error:
-                await self._draw(Done((), "failed", str(error)))
-            if found is not None and found.command is not None and found.command.name == EXIT:
-                return
+        async with aclosing(self._terminal.lines()) as lines:
+            async for text in lines:
+                if await self._take(text):
+                    return
+
+    async def _take(self, text: str) -> bool:
+        """Send what was entered. Returns whether the person leaves."""
+        if not text.strip() or self._questions.answer(text):
+            return False
+        found = self._chat.table.read(text)
+        is_at_once = found is not None and (found.command is None or found.command.is_immediate)
+        waits = self._chat.is_busy and not is_at_once
+        await self._draw(Typed(text, is_command=found is not None, waits=waits))
+        try:
+            await self._chat.put(text)
+        except RefoldError as error:
+            await self._draw(Done((), "failed", str(error)))
+        return found is not None and found.command is not None and found.command.name == EXIT
 
     async def draw_events(self) -> None:
         async for event in self._events:

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -95,7 +95,7 @@ class PlainTerminal:
         self._is_prompt_due = self._was_replying = False
         self._interrupted_at = 0.0
 
-    async def lines(self) -> AsyncIterator[str]:
+    async def lines(self) -> AsyncGenerator[str, None]:
         with on_interrupt(self._interrupt):
             self._tell(PROMPT)
             async for line in self._lines:

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -97,7 +97,7 @@ class Screen:
     def look(self) -> Look:
         return Look(width=self._app.output.get_size().columns, has_colour=self._has_colour)
 
-    async def lines(self) -> AsyncIterator[str]:
+    async def lines(self) -> AsyncGenerator[str, None]:
         running = asyncio.create_task(self._app.run_async())
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
         try:
