@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from io import StringIO
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,6 +23,7 @@ from refold.wire.sse import ReasoningDelta, TextDelta
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.markdown import Markdown
 
 MAX_LIVE = 4_000
 """Characters of an open block that are rendered as Markdown while they come; a longer one is shown as it was
@@ -314,7 +316,9 @@ def _block_ends(text: str) -> list[int]:
 # Text in a style
 
 
-def _markdown(text: str, look: Look) -> str:
+@cache
+def _markdown_class() -> type[Markdown]:
+    """Return rich's Markdown with headings as plain bold lines: its own are centred, and the first is in a box."""
     from rich.markdown import Heading, Markdown
 
     class PlainHeading(Heading):
@@ -325,8 +329,12 @@ def _markdown(text: str, look: Look) -> str:
     class PlainMarkdown(Markdown):
         elements = {**Markdown.elements, "heading_open": PlainHeading}  # noqa: RUF012  # as in rich
 
+    return PlainMarkdown
+
+
+def _markdown(text: str, look: Look) -> str:
     console = _console(look)
-    console.print(PlainMarkdown(safe(text), code_theme="ansi_dark", hyperlinks=False))
+    console.print(_markdown_class()(safe(text), code_theme="ansi_dark", hyperlinks=False))
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     while lines and not _ESCAPE.sub("", lines[0]).strip():
         lines.pop(0)

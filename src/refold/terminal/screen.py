@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import rich.markdown  # noqa: F401  # now, and not when the first word of a reply has come
 from msgspec import structs
 from prompt_toolkit.application import Application
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
