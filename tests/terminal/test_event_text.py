@@ -7,10 +7,10 @@ import re
 import pytest
 
 from refold.chat.chat import CallUsage, CommandReply, Done, Notice, Queued, ToolEnded, ToolStarted
-from refold.terminal.event_text import Look, Page, Typed, draw, live_text, safe
+from refold.terminal.event_text import Page, PageLook, Typed, draw, live_text, safe
 from refold.wire.sse import ReasoningDelta, TextDelta
 
-SCREEN, PLAIN = Look(80), Look(80, has_markdown=False, has_colour=False)
+SCREEN, PLAIN = PageLook(80), PageLook(80, has_markdown=False, has_colour=False)
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -58,6 +58,16 @@ def test_a_block_is_never_split(block, size):
     _, in_pieces = drawn(*deltas(text, size), DONE)
     _, alone = drawn(TextDelta(block), DONE)
     assert in_pieces == f"Before.\n\n{alone}After.\n\n"
+
+
+def test_a_long_open_block_is_shown_as_it_was_written_in_the_width_of_the_screen():
+    page, printed = drawn(*deltas("a **word** \x1b[2J " * 500, 100))
+
+    shown = live_text(page, SCREEN, 5).split("\n")
+    assert (printed, len(shown)) == ("", 5)
+    assert max(map(len, shown)) < 80
+    assert "\x1b" not in "".join(shown)
+    assert "a **word**" in shown[-1]
 
 
 def test_a_live_block_takes_no_more_rows_than_there_are():
@@ -197,7 +207,7 @@ def test_no_control_character_reaches_a_terminal(events, look):
 
 
 def test_a_pipe_gets_what_the_model_wrote():
-    pipe = Look(80, has_markdown=False, has_colour=False, is_terminal=False)
+    pipe = PageLook(80, has_markdown=False, has_colour=False, is_terminal=False)
 
     assert drawn(TextDelta("a\x1b]\r\nb"), look=pipe)[1] == "a\x1b]\r\nb"
 
@@ -207,7 +217,7 @@ def test_without_colour_there_is_none():
     pieces = []
     page = Page()
     for event in (Typed("x"), TextDelta(text), Notice("note"), Done(("e",), "failed", "gone")):
-        page, more = draw(page, event, Look(80, has_colour=False))
+        page, more = draw(page, event, PageLook(80, has_colour=False))
         pieces += more
 
     printed = "".join(piece.text for piece in pieces)
@@ -224,7 +234,7 @@ def test_no_line_is_wider_than_the_screen(width):
         ToolStarted("c", "look", "{}"),
         ToolEnded("c", "look", "result " * 60),
         DONE,
-        look=Look(width),
+        look=PageLook(width),
     )
 
     assert max(map(len, printed.splitlines())) < width

@@ -15,7 +15,7 @@ from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Not
 from refold.engine.settings import dollars_for, prices_of
 from refold.model.errors import RefoldError
 from refold.model.message import ToolCall
-from refold.terminal.event_text import Look, Page, Piece, Typed, draw, safe
+from refold.terminal.event_text import Page, PageLook, PagePiece, Typed, draw, safe
 from refold.terminal.status_line import ChatFigures
 
 EXIT = "/exit"
@@ -28,13 +28,13 @@ class Terminal(Protocol):
     """Where the person sits."""
 
     @property
-    def look(self) -> Look: ...
+    def look(self) -> PageLook: ...
 
     def lines(self) -> AsyncGenerator[str, None]:
         """What the person enters, until they leave."""
         ...
 
-    async def show(self, page: Page, pieces: list[Piece]) -> None:
+    async def show(self, page: Page, pieces: list[PagePiece]) -> None:
         """Print the pieces, and show what is open on the page."""
         ...
 
@@ -136,7 +136,7 @@ class _Dialogue:
 
     async def _print(self, text: str) -> None:
         async with self._drawing:
-            await self._terminal.show(self._page, [Piece(text)])
+            await self._terminal.show(self._page, [PagePiece(text)])
         self._is_stale.set()
 
     def _count(self, event: ChatEvent) -> None:

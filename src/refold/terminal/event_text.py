@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from io import StringIO
 from itertools import pairwise
+from textwrap import wrap
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, structs
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.markdown import Markdown
 
-MAX_LIVE = 4_000
-"""Characters of an open block that are rendered as Markdown while they come; a longer one is shown as it was
-written until it is complete, so that typing never waits for a renderer."""
+MAX_LIVE = 1_000
+"""Characters of an open block that are rendered as Markdown while they come, which takes about 6 ms; a longer one is
+shown as it was written until it is complete, so that typing never waits for a renderer."""
 MAX_ARGUMENTS = 60
 """Characters of a call's arguments on its line: the rest of the line is the result's."""
 MARGIN = 1
@@ -41,7 +42,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _LIST_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?: |$)")
 
 
-class Look(Struct, frozen=True):
+class PageLook(Struct, frozen=True):
     """How a page looks."""
 
     width: int = 80
@@ -81,17 +82,17 @@ class Page(Struct, frozen=True):
     """Whether the reply was printed up to the middle of a line."""
 
 
-class Piece(Struct, frozen=True):
+class PagePiece(Struct, frozen=True):
     """Text to print. The words of the model and of commands are data; everything else is an aside."""
 
     text: str
     is_data: bool = False
 
 
-Drawn: TypeAlias = tuple[Page, list[Piece]]
+Drawn: TypeAlias = tuple[Page, list[PagePiece]]
 
 
-def draw(page: Page, event: ChatEvent | Typed, look: Look) -> Drawn:
+def draw(page: Page, event: ChatEvent | Typed, look: PageLook) -> Drawn:
     """Return the next page, and what to print now."""
     match event:
         case Typed():
@@ -121,14 +122,14 @@ def draw(page: Page, event: ChatEvent | Typed, look: Look) -> Drawn:
     return page, []
 
 
-def live_text(page: Page, look: Look, rows: int) -> str:
+def live_text(page: Page, look: PageLook, rows: int) -> str:
     """Return what is shown above the prompt until it can be printed, in at most so many rows: the open block, the
     last line of the reasoning, running tools, and what waits for the end of the reply.
     """
     lines = list[str]()
     if page.text.strip():
-        shown = page.text if len(page.text) > MAX_LIVE else _markdown(page.text, look)
-        lines += shown.rstrip("\n").split("\n")
+        is_short = len(page.text) <= MAX_LIVE
+        lines += _markdown(page.text, look).splitlines() if is_short else _wrapped_end(page.text, look, rows)
     if page.thought:
         lines.append(_styled(_cut(f"thinking: {_last_line(page.thought)}", look.width), ASIDE, look))
     lines += [_styled(_cut(f"⚙ {call_text(one)} …", look.width), ASIDE, look) for one in page.running]
@@ -159,7 +160,7 @@ def safe(text: str) -> str:
     return _UNSAFE.sub("�", text.replace("\r\n", "\n"))
 
 
-def error_text(problem: str, look: Look) -> str:
+def error_text(problem: str, look: PageLook) -> str:
     """Return a problem as a line `error:` and, if there is one, a line `hint:`."""
     message, _, hint = safe(problem).partition("\nhint: ")
     lines = [_styled(f"error: {_one_line(message)}", ERROR, look)]
@@ -169,7 +170,7 @@ def error_text(problem: str, look: Look) -> str:
 # What is typed, and what commands reply
 
 
-def _draw_typed(page: Page, event: Typed, look: Look) -> Drawn:
+def _draw_typed(page: Page, event: Typed, look: PageLook) -> Drawn:
     if event.waits:
         return structs.replace(page, waiting=(*page.waiting, event)), []
     page, pieces = _end_line(page, look)
@@ -177,23 +178,23 @@ def _draw_typed(page: Page, event: Typed, look: Look) -> Drawn:
     return page, [*pieces, *_echo(event, look)]
 
 
-def _draw_notice(page: Page, event: Notice, look: Look) -> Drawn:
+def _draw_notice(page: Page, event: Notice, look: PageLook) -> Drawn:
     if page.is_inside_line:
         return structs.replace(page, held=(*page.held, event.text)), []
     page, echoes = _take_command(page, look)
     return page, [*echoes, _aside(event.text, look)]
 
 
-def _draw_command_reply(page: Page, event: CommandReply, look: Look) -> Drawn:
+def _draw_command_reply(page: Page, event: CommandReply, look: PageLook) -> Drawn:
     page, pieces = _end_line(page, look)
     page, echoes = _take_command(page, look)
-    reply = Piece(f"{_shown(event.text, look)}\n", is_data=True)
+    reply = PagePiece(f"{_shown(event.text, look)}\n", is_data=True)
     page, next_ones = _take_waiting(page, look) if page.is_command_shown else (page, [])
     page = structs.replace(page, is_command_shown=False)
     return page, [*pieces, *echoes, reply, *next_ones]
 
 
-def _take_waiting(page: Page, look: Look) -> Drawn:
+def _take_waiting(page: Page, look: PageLook) -> Drawn:
     """Print the messages that waited, up to the next command: they are taken out of the queue together."""
     end = next((n for n, one in enumerate(page.waiting) if one.is_command), len(page.waiting))
     taken, rest = page.waiting[:end], page.waiting[end:]
@@ -201,7 +202,7 @@ def _take_waiting(page: Page, look: Look) -> Drawn:
     return page, [piece for one in taken for piece in _echo(one, look)]
 
 
-def _take_command(page: Page, look: Look) -> Drawn:
+def _take_command(page: Page, look: PageLook) -> Drawn:
     """Print the command that waited and runs now, before its first notice or its reply. During a reply none runs:
     then a reply to a command is that of one that did not wait.
     """
@@ -215,7 +216,7 @@ def _take_command(page: Page, look: Look) -> Drawn:
 # The reply
 
 
-def _begin_reply(page: Page, look: Look) -> Drawn:
+def _begin_reply(page: Page, look: PageLook) -> Drawn:
     """Before the first words of a reply: what was typed meanwhile, and is answered now."""
     if page.is_replying:
         return page, []
@@ -223,20 +224,22 @@ def _begin_reply(page: Page, look: Look) -> Drawn:
     return structs.replace(page, is_replying=True), echoes
 
 
-def _add_text(page: Page, text: str, look: Look) -> Drawn:
+def _add_text(page: Page, text: str, look: PageLook) -> Drawn:
     if not look.has_markdown:
         is_inside_line = not text.endswith("\n")
-        return structs.replace(page, is_inside_line=is_inside_line), [Piece(_shown(text, look), is_data=True)]
+        return structs.replace(page, is_inside_line=is_inside_line), [
+            PagePiece(_shown(text, look), is_data=True)
+        ]
     whole = page.text + text
     # A block can only end where a line begins; of the last line, four characters decide.
     has_new_line = "\n" in whole[-len(text) - 4 :]
     bounds = [0, *(_block_ends(whole) if has_new_line else ())]
     blocks = [whole[first:last] for first, last in pairwise(bounds)]
-    pieces = [Piece(f"{_markdown(one, look)}\n", is_data=True) for one in blocks if one.strip()]
+    pieces = [PagePiece(f"{_markdown(one, look)}\n", is_data=True) for one in blocks if one.strip()]
     return structs.replace(page, text=whole[bounds[-1] :]), pieces
 
 
-def _fold_thought(page: Page, look: Look) -> Drawn:
+def _fold_thought(page: Page, look: PageLook) -> Drawn:
     if not page.thought:
         return page, []
     words = len(page.thought.split())
@@ -244,23 +247,23 @@ def _fold_thought(page: Page, look: Look) -> Drawn:
     return structs.replace(page, thought=""), [_aside(line, look)]
 
 
-def _close_text(page: Page, look: Look) -> Drawn:
+def _close_text(page: Page, look: PageLook) -> Drawn:
     """Print what is left of the text and of the reasoning, and end the line."""
     page, pieces = _fold_thought(page, look)
     if page.text.strip():
-        pieces.append(Piece(f"{_markdown(page.text, look)}\n", is_data=True))
+        pieces.append(PagePiece(f"{_markdown(page.text, look)}\n", is_data=True))
     page, more = _end_line(structs.replace(page, text=""), look)
     return page, [*pieces, *more]
 
 
-def _end_line(page: Page, look: Look) -> Drawn:
+def _end_line(page: Page, look: PageLook) -> Drawn:
     """End a line of the reply that is not complete, and print the notices that waited for its end."""
-    ends = [Piece("\n", is_data=True)] if page.is_inside_line else []
+    ends = [PagePiece("\n", is_data=True)] if page.is_inside_line else []
     held = [_aside(one, look) for one in page.held]
     return structs.replace(page, is_inside_line=False, held=()), [*ends, *held]
 
 
-def _end_tool(page: Page, event: ToolEnded, look: Look) -> Drawn:
+def _end_tool(page: Page, event: ToolEnded, look: PageLook) -> Drawn:
     started = next((one for one in page.running if one.call_id == event.call_id), None)
     page = structs.replace(page, running=tuple(one for one in page.running if one is not started))
     page, pieces = _end_line(page, look)
@@ -270,7 +273,7 @@ def _end_tool(page: Page, event: ToolEnded, look: Look) -> Drawn:
     return page, [*pieces, _aside(_cut(f"⚙ {call} {mark} {_first_line(event.text)}{size}", look.width), look)]
 
 
-def _end_reply(page: Page, event: Done, look: Look) -> Drawn:
+def _end_reply(page: Page, event: Done, look: PageLook) -> Drawn:
     page, pieces = _close_text(page, look)
     words = {
         "aborted": "⛔ stopped; what came is kept",
@@ -278,7 +281,7 @@ def _end_reply(page: Page, event: Done, look: Look) -> Drawn:
         "elsewhere": "another program answers this conversation; its reply is in the history",
     }
     if event.status == "failed":
-        pieces.append(Piece(error_text(event.problem, look)))
+        pieces.append(PagePiece(error_text(event.problem, look)))
     elif event.status in words:
         pieces.append(_aside(words[event.status], look))
     page = structs.replace(page, is_replying=False, running=())
@@ -332,7 +335,7 @@ def _markdown_class() -> type[Markdown]:
     return PlainMarkdown
 
 
-def _markdown(text: str, look: Look) -> str:
+def _markdown(text: str, look: PageLook) -> str:
     console = _console(look)
     console.print(_markdown_class()(safe(text), code_theme="ansi_dark", hyperlinks=False))
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
@@ -343,7 +346,7 @@ def _markdown(text: str, look: Look) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _styled(text: str, style: str, look: Look) -> str:
+def _styled(text: str, style: str, look: PageLook) -> str:
     if not look.has_markdown:
         return text
     from rich.text import Text
@@ -353,7 +356,7 @@ def _styled(text: str, style: str, look: Look) -> str:
     return str(console.file.getvalue())  # type: ignore[attr-defined]
 
 
-def _console(look: Look) -> Console:
+def _console(look: PageLook) -> Console:
     from rich.console import Console
 
     return Console(
@@ -369,23 +372,30 @@ def _console(look: Look) -> Console:
     )
 
 
-def _echo(typed: Typed, look: Look) -> list[Piece]:
+def _echo(typed: Typed, look: PageLook) -> list[PagePiece]:
     """Return what was typed, for a screen whose input area is empty again. A plain terminal shows it anyway."""
     shown = safe(typed.text).replace("\n", "\n  ")
-    return [Piece(f"{_styled(f'> {shown}', TYPED, look)}\n")] if look.has_markdown else []
+    return [PagePiece(f"{_styled(f'> {shown}', TYPED, look)}\n")] if look.has_markdown else []
 
 
-def _aside(text: str, look: Look) -> Piece:
-    return Piece("".join(f"{_styled(line, ASIDE, look)}\n" for line in safe(text).splitlines()))
+def _aside(text: str, look: PageLook) -> PagePiece:
+    return PagePiece("".join(f"{_styled(line, ASIDE, look)}\n" for line in safe(text).splitlines()))
 
 
-def _shown(text: str, look: Look) -> str:
+def _shown(text: str, look: PageLook) -> str:
     return safe(text) if look.is_terminal else text
 
 
 def _cut(text: str, width: int) -> str:
     most = max(8, width - MARGIN)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _wrapped_end(text: str, look: PageLook, rows: int) -> list[str]:
+    """Return the last rows of a text as it was written."""
+    width = max(20, look.width - MARGIN)
+    end = safe(text[-rows * width :]).expandtabs(4)
+    return [row for line in end.splitlines() for row in wrap(line, width) or [""]][-rows:]
 
 
 def _one_line(text: str) -> str:

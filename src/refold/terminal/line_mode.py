@@ -22,7 +22,7 @@ import msgspec
 from refold.chat.chat import Chat, ChatEvent, Done
 from refold.model.errors import RefoldError
 from refold.terminal.dialogue import EXIT, INTERRUPT_S
-from refold.terminal.event_text import Look, Page, Piece, draw, error_text
+from refold.terminal.event_text import Page, PageLook, PagePiece, draw, error_text
 from refold.terminal.status_line import ChatFigures, status_line
 from refold.wire.sse import ReasoningDelta, TextDelta
 
@@ -40,7 +40,7 @@ def event_document(event: ChatEvent) -> dict[str, Any]:
 
 
 async def run_script(
-    chat: Chat, inputs: AsyncIterator[str], *, as_json: bool, look: Look, write: Write, tell: Write
+    chat: Chat, inputs: AsyncIterator[str], *, as_json: bool, look: PageLook, write: Write, tell: Write
 ) -> int:
     """Send one input after the other, each after the end of the one before, and return the exit code.
 
@@ -74,7 +74,7 @@ async def run_script(
     return code
 
 
-def _write_all(pieces: list[Piece], write: Write, tell: Write) -> None:
+def _write_all(pieces: list[PagePiece], write: Write, tell: Write) -> None:
     for piece in pieces:
         (write if piece.is_data else tell)(piece.text)
 
@@ -89,7 +89,7 @@ class PlainTerminal:
         tell: writes to stderr.
     """
 
-    def __init__(self, chat: Chat, look: Look, *, write: Write, tell: Write) -> None:
+    def __init__(self, chat: Chat, look: PageLook, *, write: Write, tell: Write) -> None:
         self._chat, self.look, self._write, self._tell = chat, look, write, tell
         self._lines = StdinLines()
         self._is_prompt_due = self._was_replying = False
@@ -104,7 +104,7 @@ class PlainTerminal:
                 else:
                     self._tell(PROMPT)
 
-    async def show(self, page: Page, pieces: list[Piece]) -> None:
+    async def show(self, page: Page, pieces: list[PagePiece]) -> None:
         _write_all(pieces, self._write, self._tell)
         self._is_prompt_due |= not page.is_replying and (bool(pieces) or self._was_replying)
         self._was_replying = page.is_replying

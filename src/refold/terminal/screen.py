@@ -47,7 +47,7 @@ from prompt_toolkit.widgets import TextArea
 from refold.chat.chat import Chat
 from refold.chat.commands import CommandTable
 from refold.terminal.dialogue import INTERRUPT_S
-from refold.terminal.event_text import Look, Page, Piece, live_text, safe
+from refold.terminal.event_text import Page, PageLook, PagePiece, live_text, safe
 from refold.terminal.status_line import ChatFigures, status_line
 
 MAX_INPUT_ROWS = 8
@@ -55,7 +55,7 @@ MAX_INPUT_ROWS = 8
 MAX_MENU_ROWS = 6
 OTHER_ROWS = 4
 """Rows that the open block leaves free: the input, the status, and some of what was printed."""
-FRAME_S = 1 / 30
+FRAME_S = 1 / 20
 """Seconds between two drawings of a reply in progress. Keys are drawn at once."""
 
 
@@ -95,8 +95,8 @@ class Screen:
         )
 
     @property
-    def look(self) -> Look:
-        return Look(width=self._app.output.get_size().columns, has_colour=self._has_colour)
+    def look(self) -> PageLook:
+        return PageLook(width=self._app.output.get_size().columns, has_colour=self._has_colour)
 
     async def lines(self) -> AsyncGenerator[str, None]:
         running = asyncio.create_task(self._app.run_async())
@@ -110,7 +110,7 @@ class Screen:
                 self._app.exit()
             await running
 
-    async def show(self, page: Page, pieces: list[Piece]) -> None:
+    async def show(self, page: Page, pieces: list[PagePiece]) -> None:
         self._page = page
         if text := "".join(piece.text for piece in pieces):
             self._print(text)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from refold.engine.conversation import Conversation
     from refold.engine.engine import Engine
     from refold.terminal.dialogue import Questions
-    from refold.terminal.event_text import Look
+    from refold.terminal.event_text import PageLook
     from refold.upstreams.provider import Provider
 
 MAX_PLACES = 50
@@ -266,10 +266,12 @@ def _is_screen(options: ChatOptions) -> bool:
     return _is_person(options) and sys.stdout.isatty() and os.environ.get("TERM", "") not in DUMB
 
 
-def _plain_look() -> Look:
-    from refold.terminal.event_text import Look
+def _plain_look() -> PageLook:
+    from refold.terminal.event_text import PageLook
 
-    return Look(output.screen_width(), has_markdown=False, has_colour=False, is_terminal=sys.stdout.isatty())
+    return PageLook(
+        output.screen_width(), has_markdown=False, has_colour=False, is_terminal=sys.stdout.isatty()
+    )
 
 
 @contextmanager
