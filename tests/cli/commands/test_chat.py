@@ -87,6 +87,15 @@ def test_all_of_stdin_is_one_message(chat):
         assert (code, out) == (0, "one\n\nzwei ø\n")
 
 
+@pytest.mark.parametrize("text", ["", "  ", "-"])
+def test_nothing_to_send_is_an_error(chat, text):
+    with ScriptedUpstream() as server:
+        code, out, err = chat(server, "vik", "--once", text)
+
+    assert (code, out) == (2, "")
+    assert "error: there is nothing to send\nhint: " in err
+
+
 def test_the_lines_of_a_pipe_are_sent_one_after_the_other(chat):
     with ScriptedUpstream(otherwise=echo) as server:
         lines = b"one\n\n/STATUS \ntwo \\\nlines\n/exit\nnever sent\n"
@@ -249,7 +258,9 @@ def test_an_upstream_of_the_settings_serves_its_models(chat, refold, tmp_path):
         (tmp_path / "refold.toml").write_text(
             f'[upstreams.mine]\nurl = "{server.url}/v1"\nmodels = ["small-*", "big"]\nwindow = 32000\n'
         )
-        assert refold("chat", "a", "--model", "small-1", "--once", "one")[:2] == (0, "one\n")
+        code, out, err = refold("chat", "a", "--model", "small-1", "--once", "one")
+        assert (code, out) == (0, "one\n")
+        assert "the upstream mine is the one that " in err
         assert refold("chat", "b", "--model", "mine:other", "--once", "two")[:2] == (0, "two\n")
         assert refold("chat", "c", "--upstream", "mine", "--model", "x", "--once", "three")[:2] == (
             0,

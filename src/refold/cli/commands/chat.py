@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, contextmanager
@@ -226,7 +227,7 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
         state = f"{output.plural(talk.size, 'message')}" if talk.size else "new"
         output.note(f"{output.plain(name)} ({state}); /help lists the commands, Ctrl-D leaves")
         await _dialogue(opened, questions, options, place)
-    output.note(f"hint: to go on: refold chat {output.plain(name)}")
+    output.note(f"hint: to go on: refold chat {shlex.quote(output.plain(name))}")
     return 0
 
 
@@ -240,7 +241,10 @@ async def _script(chat: Chat, options: ChatOptions) -> int:
 
 
 async def _one(text: str) -> AsyncIterator[str]:
-    yield sys.stdin.buffer.read().decode("utf-8", "replace") if text == STDIN else text
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == STDIN else text
+    if not text.strip():
+        raise ConfigError("there is nothing to send", hint="give a text with --once, or - and a pipe")
+    yield text
 
 
 async def _dialogue(chat: Chat, questions: Questions, options: ChatOptions, place: StoreOptions) -> None:
@@ -451,6 +455,7 @@ def _of_upstream(name: str, model: str, upstreams: Mapping[str, object], key_env
 
     given = upstreams.get(name)
     if isinstance(given, UpstreamSettings):
+        _note_project_file(name)
         return ChosenModel(provider_for(name, given, model), given.window)
     if name not in KNOWN:
         known = ", ".join((*upstreams, *KNOWN))
@@ -458,6 +463,17 @@ def _of_upstream(name: str, model: str, upstreams: Mapping[str, object], key_env
             f"there is no upstream {output.plain(name)!r}", hint=f"give a URL, or one of: {known}"
         )
     return ChosenModel(Provider(name, model, key_env=key_env))
+
+
+def _note_project_file(upstream: str) -> None:
+    """Say so before anything goes to an upstream whose settings came with the project."""
+    from refold.cli.settings import layers_here
+
+    for layer in layers_here():
+        if layer.source == "project" and any(
+            one.startswith(f"upstreams.{upstream}.") for one in layer.values
+        ):
+            output.note(f"the upstream {upstream} is the one that {output.plain(layer.path)} names")
 
 
 def _home_of(model: str, upstreams: Mapping[str, object]) -> str:
