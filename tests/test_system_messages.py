@@ -183,3 +183,24 @@ def test_what_sets_something_at_the_provider_stays_where_it_is():
     fields = talk.compact()
     assert [message for message in fields["messages"] if "output_config" in message] == [directive]
     assert refusal(fields) == ""
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", ["anthropic", "chat"])
+def test_a_small_newest_one_stays_whole_beside_a_question_that_must_be_cut(name, preset):
+    talk = Conversation("claude-opus-4-8", format=name, preset=preset, window=2_500, max_output=500)
+    newest = ""
+    for turn in range(6):
+        talk.add({"role": "user", "content": f"u{turn} " + " ".join(_words(turn, 200 + 350 * (turn % 4)))})
+        if turn % 2:
+            newest = f"s{turn} " + " ".join(_words(turn + 50, 45))
+            talk.add({"role": "system", "content": newest})
+        fields = talk.context()
+        assert newest in json.dumps(fields)
+        assert refusal(fields, name) == ""
+        talk.add({"role": "assistant", "content": f"a{turn} " + " ".join(_words(turn + 100, 150))})
+
+
+def _words(seed: int, count: int) -> list[str]:
+    known = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "kappa", "lambda", "theta")
+    return [known[(seed + at * at + at // 3) % len(known)] for at in range(count)]

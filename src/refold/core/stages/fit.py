@@ -134,9 +134,10 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
     Used when nothing fits otherwise, so it also cuts inside the active turn. Pinned messages and the
     assistant's reasoning stay whole. Older messages shrink first, then the newest instruction and the user's
     newest message, which may take half of the room each, and messages that the model has not read yet shrink
-    last. Sizes shrink until everything fits or nothing may get smaller. Then media are replaced by
-    descriptions. If that is not enough, the result says that it cannot fit, and a second application changes
-    nothing.
+    last. A newest instruction of at most an eighth of the room stays whole until nothing else may shrink:
+    a few tokens of a rule for everything after it free nothing. Sizes shrink until everything fits or nothing
+    may get smaller. Then media are replaced by descriptions. If that is not enough, the result says that it
+    cannot fit, and a second application changes nothing.
     """
 
     floor: int = 200
@@ -151,14 +152,17 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
         longest = max((len(text_of(piece.part)) for piece in pieces), default=0)
         share, half = 4 * room.tokens // max(1, len(shown.items)), 2 * room.tokens
         limits = [max(self.floor, limit) for limit in (share, half, half, longest)]
+        small = max(self.floor, room.tokens // 2)  # an eighth of the room, at four characters per token
+        steps = [(0, self.floor), (1, small), (2, self.floor), (3, self.floor), (1, self.floor)]
         while True:
             result = self._cut(shown, room, [(piece, limits[rank]) for piece, rank in ranks])
             if result.shown.tokens <= room.tokens:
                 return result
-            rank = next((rank for rank, limit in enumerate(limits) if limit > self.floor), None)
-            if rank is None:
+            step = next(((rank, least) for rank, least in steps if limits[rank] > least), None)
+            if step is None:
                 return _without_media(shown, result, room)
-            limits[rank] = max(self.floor, limits[rank] * 3 // 4)
+            rank, least = step
+            limits[rank] = max(least, limits[rank] * 3 // 4)
 
     def _cut(self, shown: Shown, room: Room, limited: list[tuple[ShownPart, int]]) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
