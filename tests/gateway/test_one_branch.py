@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
+from refold.model.tokens import Usage
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
-from refold.testing import ScriptedUpstream
+from refold.testing import Received, Say, ScriptedUpstream, say
 from tests.gateway.conftest import served
 
 OWNER = "local"
@@ -127,3 +128,33 @@ async def test_both_gateways_at_the_same_time_still_make_one_branch(two):
         await ask((a, b)[turn % 2], history(max(0, turn - 2)))
 
     assert await branches(a.store) == [[one["content"] for one in history(5)]]
+
+
+@pytest.mark.parametrize("preset", ["refold", "lis", "opal", "llms", "librechat"])
+async def test_a_late_retry_finds_its_branch_although_the_provider_counts_more_since(preset):
+    """By the count of today the earlier window is above the fold point; the provider has answered it."""
+    asked = 0
+
+    def counting(received: Received) -> Say:
+        nonlocal asked
+        asked += 1
+        return say("Fine.", usage=Usage(input=len(received.body) * (5 if asked < 8 else 8) // 25, output=5))
+
+    async with (
+        ScriptedUpstream(otherwise=counting) as upstream,
+        served(upstream, window=3_000, summariser_enabled=False, compaction_preset=preset) as gate,
+    ):
+        said = [{"role": "user", "content": "Begin. " + "some words to fill the room " * 40}]
+        for turn in range(10):
+            told = await ask(gate, said)
+            said += [
+                {"role": "assistant", "content": f"answer {turn} " + "and words " * 40},
+                {"role": "user", "content": f"question {turn} " + "and words " * 40},
+            ]
+        for size in range(1, len(said) - 2, 2):
+            again = await ask(gate, said[:size])
+            assert again["x-refold-branch"] == told["x-refold-branch"]
+        on = await ask(gate, said)
+
+        assert on["x-refold-branch"] == told["x-refold-branch"]
+        assert await branches(gate.store) == [[one["content"] for one in said]]

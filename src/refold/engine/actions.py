@@ -241,6 +241,19 @@ def take_request(state: State, messages: Sequence[Message], request: RequestTerm
     return draft.outcome(problem)
 
 
+def repeat_request(state: State, request: RequestTerms, *, prompt: int = 0) -> Outcome:
+    """Make the window of a request that was taken before, in the `state` of that time. Nothing is compacted: the
+    `problem` is DoesNotFit if the messages need more room than the request has now. `prompt` is the provider's
+    count of the same window, if it has answered it. It goes before our count, which may have learnt since from
+    other messages.
+    """
+    draft = _Draft(structs.replace(state, twins=request.twins))
+    problem = draft.meet(request)
+    if problem is None:
+        draft.send(lambda: draft.plan_again(prompt))
+    return draft.outcome(problem)
+
+
 def take_answer(state: State, usage: Usage | None) -> Outcome:
     """Record that the last window was answered, and the usage that the provider reported for it."""
     draft = _Draft(state)
@@ -319,7 +332,7 @@ class _Draft:
         self.changes: list[Change] = []
         self.events: list[Event] = []
         self.has_skipped = self.has_grown = self.may_wait = self.may_go_on = False
-        self.may_end_with_assistant = False
+        self.may_end_with_assistant = self.is_accepted = False
         self.wanted: SummaryRequest | None = None
         self.wanted_from: State | None = None
         self.awaited: SummaryRequest | None = None
@@ -457,6 +470,17 @@ class _Draft:
             self.use_late_summary()  # the prefix changes anyway
             planned = self.act("before_call")
         return planned
+
+    def plan_again(self, prompt: int) -> Plan:
+        """Plan the window as it is shown. A window that the provider has answered fits, if the request's window has
+        not become smaller than its `prompt`.
+        """
+        self._repair("before_call")
+        folded, frame, now = self.state.folded, self.state.frame, self.state.now("before_call")
+        self.is_accepted = 0 < prompt <= frame.budget.window
+        if self.is_accepted:
+            now = structs.replace(now, ratio=prompt / max(1, size_of(folded, frame)))
+        return Plan(frame, now, folded, folded, "keep", "taken before")
 
     def _act_by_rule(self, moment: Moment) -> Plan | None:
         """Act at a moment at which nothing is due if the policy has no rule for it."""
@@ -773,7 +797,7 @@ class _Draft:
         """
         frame, now = planned.frame, planned.now
         asked, output = frame.budget.max_output, output_for(planned.sent, frame, now)
-        if frame.policy.enabled:
+        if frame.policy.enabled and not self.is_accepted:
             found = verify_fit(tokens=size_of(planned.sent, frame), limit=limit_for(frame, now, output))
             if found:
                 raise DoesNotFit(found[0].message, hint=self._room_hint(planned))

@@ -250,20 +250,21 @@ class LiveBranch:
         return structs.replace(made, note=done.sent) if done.sent else made
 
     async def take_earlier(
-        self, size: int, request: RequestTerms, text_size: int, *, is_answered: bool = False
+        self, size: int, request: RequestTerms, text_size: int, *, prompt: int = 0, is_answered: bool = False
     ) -> Made:
         """The window for the first `size` messages, if a client repeats a request and the branch has messages
-        after it. Adds nothing to the branch and reads it in its state at that size. With `is_answered` the
-        window is not sent any more, and need not fit.
+        after it. Adds nothing to the branch and reads it in its state at that size. `prompt` is the provider's
+        count of that window, see `actions.repeat_request`. With `is_answered` the window is not sent any more,
+        and need not fit.
 
         Raises:
-            NeedsBranch: the messages do not fit in the window of that time.
+            NeedsBranch: the messages do not fit in the request's window in the form of that time.
             StoreError: the messages are not stored or cannot be read.
         """
         state = await self.conversation.state_at(size)
 
         def take() -> Made:
-            done = actions.take_request(state, (), request)
+            done = actions.repeat_request(state, request, prompt=prompt)
             made = made_of(state, done)
             if made.is_plain:
                 return structs.replace(made, note=Sent(made.sent.size, marks=done.state.window_edits))
@@ -646,7 +647,8 @@ class OwnerConversations:
         twins = await self.twins(live, compactions, upstream)
         request = RequestTerms(fixed, budget, policy_for(settings), twins)
         if live.is_earlier:
-            made = await live.take_earlier(size, request, text_size, is_answered=is_answered)
+            prompt = await self._prompt_at(live.conversation, size)
+            made = await live.take_earlier(size, request, text_size, prompt=prompt, is_answered=is_answered)
             return TakenRequest(self, live, line, made, compactions)
         opened = (
             await live.conversation.open_again() if actions.may_open_again(live.conversation.state) else None
@@ -665,6 +667,17 @@ class OwnerConversations:
         if opened is not None:
             made = structs.replace(made, receipts=(opened, *made.receipts))
         return TakenRequest(self, live, line, made, compactions, is_first=not size)
+
+    async def _prompt_at(self, talk: Conversation, size: int) -> int:
+        """The size of the newest window that the same model answered when a branch had `size` messages, by the
+        provider's count; 0 if there is none.
+        """
+        calls = await self.engine.store.calls(self.engine.owner, talk.id)
+        same = ("reply", talk.branch, size, talk.model)
+        prompts = [
+            call.usage.context for call in calls if (call.kind, call.branch, call.size, call.model) == same
+        ]
+        return prompts[-1] if prompts else 0
 
     async def twins(
         self, live: LiveBranch, compactions: Mapping[int, Message], upstream: str
