@@ -226,7 +226,7 @@ async def test_a_summary_is_found_by_its_number(store):
     await store.plan(ANNA, planned(head, "work"))
     await store.claim(ANNA, "work", "me", now=1.0, until=2.0)
     unused = structs.replace(written("work"), summary=structs.replace(summary("not yet"), number=5))
-    await store.reply(ANNA, "work", "me", unused, None)
+    await store.reply(ANNA, "work", "me", unused)
 
     async def text(branch: Head, number: int) -> str | None:
         found = await store.summary(branch, number)

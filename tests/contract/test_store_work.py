@@ -114,16 +114,16 @@ async def test_an_answer_that_comes_late_is_kept_where_nobody_was_first(store):
     await store.claim(ANNA, "work", "me", now=1.0, until=9.0)
     await store.claim(ANNA, "work", "you", now=9.5, until=19.0)
 
-    assert await store.reply(ANNA, "work", "me", written("work", "Mine."), None)
+    assert await store.reply(ANNA, "work", "me", written("work", "Mine."))
     assert await state_of(store) == "summarised"
-    assert not await store.reply(ANNA, "work", "me", written("work", "Again."), None)
+    assert not await store.reply(ANNA, "work", "me", written("work", "Again."))
     assert await store.written(ANNA, ["work"]) == [written("work", "Mine.")]
 
 
 async def test_an_answer_that_was_kept_is_not_asked_for_again_after_a_crash(store):
     await prepare(store)
     await store.claim(ANNA, "work", "me", now=1.0, until=9.0)
-    await store.reply(ANNA, "work", "me", written("work"), None)
+    await store.reply(ANNA, "work", "me", written("work"))
 
     assert await store.claim(ANNA, "work", "you", now=5.0, until=15.0) is None
     taken = await store.claim(ANNA, "work", "you", now=10.0, until=20.0)
@@ -134,7 +134,7 @@ async def test_an_answer_that_was_kept_is_not_asked_for_again_after_a_crash(stor
 async def test_finished_work_takes_effect_and_is_finished(store):
     head = await prepare(store)
     await store.claim(ANNA, "work", "me", now=1.0, until=9.0)
-    await store.reply(ANNA, "work", "me", written("work", "Paid."), None)
+    await store.reply(ANNA, "work", "me", written("work", "Paid."))
     numbered = structs.replace(fold(head, 1, "work"), written=written("work", "Paid, with a number."))
     head = await store.commit(head, Batch(at=5.0, changes=(numbered,)))
 
@@ -158,7 +158,7 @@ async def test_work_that_comes_to_nothing_is_ended(store, state):
     assert (row.state, row.error, row.attempts) == (state, "too long", 1)
     assert await store.unfinished(ANNA) == []
     assert await store.claim(ANNA, "work", "you", now=99.0, until=100.0) is None
-    assert not await store.reply(ANNA, "work", "me", written("work"), None)
+    assert not await store.reply(ANNA, "work", "me", written("work"))
     assert await state_of(store) == state
 
 
@@ -178,7 +178,7 @@ async def test_what_is_not_finished_is_listed_oldest_first(store):
         await store.plan(ANNA, planned(head, name))
     for name in ("left", "ready", "failed"):
         await store.claim(ANNA, name, "me", now=1.0, until=9.0)
-    await store.reply(ANNA, "ready", "me", written("ready"), None)
+    await store.reply(ANNA, "ready", "me", written("ready"))
     await store.give_up(ANNA, "failed", "me", "failed")
     await compact(store, head, 2, "done")
 
@@ -202,7 +202,7 @@ async def test_plans_that_nobody_took_up_are_forgotten_in_time(store):
         await store.plan(ANNA, structs.replace(planned(head, name), at=at))
     for name in ("held", "paid", "stopped"):
         await store.claim(ANNA, name, "me", now=1.0, until=9.0)
-    await store.reply(ANNA, "paid", "me", written("paid"), None)
+    await store.reply(ANNA, "paid", "me", written("paid"))
     for name in ("paid", "stopped"):
         await store.give_up(ANNA, name, "me", "planned")
 
@@ -228,7 +228,7 @@ async def test_failures_are_counted_until_a_model_has_written_again(store):
     assert await store.failures(ANNA, head.branch) == (4, 13.0)
     assert await store.failures(BORIS, head.branch) == (0, 0.0)
     await store.claim(ANNA, "work", "me", now=20.0, until=29.0)
-    assert await store.reply(ANNA, "work", "me", written("work"), None)
+    assert await store.reply(ANNA, "work", "me", written("work"))
     assert await store.failures(ANNA, head.branch) == (0, 0.0)
     assert await state_of(store, "f0") == "superseded"
     await fail(store, head, "f4", 30.0)

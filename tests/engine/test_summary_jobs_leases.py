@@ -47,12 +47,12 @@ def price(model, usage):
     return usage.input / 1_000
 
 
-def bill(summary):
-    return {"mini": summary.usage} if summary else {}
+def questions(summary):
+    return (("mini", summary.usage),) if summary else ()
 
 
 def asking(model, recipe="recipe", **settings):
-    return JobSpec(recipe=recipe, write=model, price=price, **{"bill": bill, **settings})
+    return JobSpec(recipe=recipe, write=model, price=price, **{"questions": questions, **settings})
 
 
 async def summarise(journal, holder, model, recipe="recipe", **settings):
@@ -145,7 +145,7 @@ async def test_who_waits_for_it_has_what_failed_tried_again_at_once():
 
 async def test_an_answer_that_was_no_summary_is_billed():
     journal, model = await begun(), Model(None)
-    await summarise(journal, "a", model, bill=lambda _: {"mini": Usage(input=700)})
+    await summarise(journal, "a", model, questions=lambda _: (("mini", Usage(input=700)),))
     (call,) = await journal.store.calls("o", "c")
     assert (call.kind, call.model, call.dollars, call.usage.input) == ("summary", "mini", 0.7, 700)
     assert await journal.store.spent("o", "c", "summary") == 0.7
@@ -314,7 +314,7 @@ async def test_who_waits_for_a_summary_waits_for_one_like_it_and_for_no_other(mo
     work = await at_work(journal, "a", 4)
 
     async def answered(_):
-        await journal.store.reply("o", work.id, "a", StoredSummary(id=work.id, summary=SUMMARY), None)
+        await journal.store.reply("o", work.id, "a", StoredSummary(id=work.id, summary=SUMMARY))
 
     monkeypatch.setattr("refold.engine.summary_jobs.asyncio.sleep", answered)
     wanted = {"is_wanted": True, "is_enough": lambda last: last == 4}

@@ -71,11 +71,11 @@ async def test_answers_that_failed_their_checks_are_billed():
         await talk.add(*answer(number))
     await talk.add("and now?")
     await talk.compact()
-    (call,) = [one for one in await store.calls("local", "chat") if one.kind == "summary"]
-    assert call.usage.input == 100 * len(upstream.asked) > 0
+    calls = [one for one in await store.calls("local", "chat") if one.kind == "summary"]
+    assert [(call.model, call.usage.input) for call in calls] == [("gpt-4o-mini", 100)] * len(upstream.asked)
     status = await talk.status()
-    assert status.spent == call.dollars > 0
-    assert (status.failures, call.model) == (1, "gpt-4o-mini")
+    assert status.spent == pytest.approx(sum(call.dollars for call in calls))
+    assert (status.failures, status.spent > 0) == (1, True)
 
 
 async def test_a_summary_is_priced_by_the_models_that_were_asked_for_it_and_not_by_the_conversation_s():
@@ -87,11 +87,11 @@ async def test_a_summary_is_priced_by_the_models_that_were_asked_for_it_and_not_
         await talk.add(*answer(number))
     await talk.add("and now?")
     await talk.compact()
-    (call,) = [one for one in await store.calls("local", "chat") if one.kind == "summary"]
-    asked = [(prices_of("gpt-4o-mini"), len(refusing.asked)), (prices_of("gpt-4.1"), 1)]
-    dollars = sum(call_cost(Usage(input=100, output=20), prices) * times for prices, times in asked)
-    assert (call.model, call.usage.input) == ("gpt-4.1", 100 * (len(refusing.asked) + 1))
-    assert call.dollars == pytest.approx(dollars)
+    calls = [one for one in await store.calls("local", "chat") if one.kind == "summary"]
+    asked = ["gpt-4o-mini"] * len(refusing.asked) + ["gpt-4.1"]
+    dollars = [call_cost(Usage(input=100, output=20), prices_of(name)) for name in asked]
+    assert [call.model for call in calls] == asked
+    assert [call.dollars for call in calls] == pytest.approx(dollars)
     assert talk.state.folded.summaries[-1].model == "gpt-4.1"
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from weakref import WeakSet
@@ -39,6 +39,7 @@ from refold.model.budget import WindowSource
 from refold.model.errors import RefoldError
 from refold.model.summary import Author, Summary
 from refold.model.tokens import Source, Usage
+from refold.ports.models import PaidQuestion
 
 if TYPE_CHECKING:
     from refold.engine.state import Change, State
@@ -346,14 +347,14 @@ class EventQueue:
         self,
         request: SummaryRequest,
         summary: Summary | None,
-        bill: Mapping[str, Usage],
+        questions: Sequence[PaidQuestion],
         problem: str,
         *,
         is_awaited: bool,
     ) -> Event:
-        """Return the event of a summariser's answer or failure. The bill is by model."""
-        first, last, usage = request.first, request.last, sum(bill.values(), Usage())
-        dollars = sum(self._price(model, used) for model, used in bill.items())
+        """Return the event of a summariser's answer or failure, with the cost of all its questions."""
+        first, last, usage = request.first, request.last, sum((used for _, used in questions), Usage())
+        dollars = sum(self._price(model, used) for model, used in questions)
         if summary is None:
             return SummaryFailed(
                 first=first, last=last, is_awaited=is_awaited, problem=problem, usage=usage, dollars=dollars

@@ -41,7 +41,7 @@ from refold.model.message import Message, system
 from refold.model.summary import Summary
 from refold.model.tokens import Prices, TokenCounter, Usage, call_cost
 from refold.model.window import Fixed
-from refold.ports.models import Summariser, SummaryCache, SummaryTask, Upstream
+from refold.ports.models import PaidQuestion, Summariser, SummaryCache, SummaryTask, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.catalog import WindowSize, find_model, window_for
 from refold.tokens.counters import counter_for
@@ -341,9 +341,9 @@ class NamedSummariser:
         self._last: ModelSummariser | None = None
 
     @property
-    def bill(self) -> Mapping[str, Usage]:
-        """The cost of the last task, by model."""
-        return self._last.bill if self._last else {}
+    def questions(self) -> Sequence[PaidQuestion]:
+        """The answered questions of the last task."""
+        return self._last.questions if self._last else ()
 
     @property
     def failure(self) -> str:

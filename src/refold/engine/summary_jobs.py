@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
@@ -41,7 +41,7 @@ from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
 from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.models import Summariser, SummaryTask
+from refold.ports.models import PaidQuestion, Summariser, SummaryTask
 from refold.ports.records import Batch, Call, Compaction, CompactionState, Embedding, Session, StoredSummary
 from refold.ports.store import SessionRows, Store
 from refold.summarisers import checked
@@ -496,7 +496,7 @@ class SummaryJobs:
         return JobSpec(
             recipe=recipe,
             write=write,
-            bill=question.bill,
+            questions=question.questions,
             failure=lambda: question.failure,
             price=self._price,
             may_ask=self.breaker.may_ask,
@@ -536,9 +536,9 @@ class SummaryJobs:
             _log.warning("a summary could not be written: %s", problem)
         if summary is None and isinstance(summariser, SummariserCall):
             problem = summariser.failure or problem
-        bill = bill_of(summariser, summary)
+        asked = questions_of(summariser, summary)
         self._events.put(
-            [self._events.summary_event(request, summary, bill, problem, is_awaited=is_awaited())]
+            [self._events.summary_event(request, summary, asked, problem, is_awaited=is_awaited())]
         )
         self._events.deliver()
         return summary
@@ -596,8 +596,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """The hash of its settings: another focus or another model is another job."""
     write: Write
     """Writes the summary. Raises Conflict if the conversation has moved on, before a model is asked."""
-    bill: Callable[[Summary | None], Mapping[str, Usage]] = lambda _: {}
-    """Returns the usage so far by model, with or without a summary. The last model is the one that wrote it."""
+    questions: Callable[[Summary | None], Sequence[PaidQuestion]] = lambda _: ()
+    """Returns the answered questions so far, with or without a summary."""
     failure: Callable[[], str] = lambda: ""
     """Returns why no model answered; empty if one did."""
     price: Callable[[str, Usage], float] = lambda _model, _usage: 0.0
@@ -805,27 +805,32 @@ class LeasedJobs:
         """Store the summary. If that fails, return it all the same: it was paid for."""
         journal, now = self.journal, self.journal.clock()
         summary = structs.replace(summary, id=planned.id)
-        call = self._call(planned, spec.bill(summary), spec)
+        calls = self._calls(planned, spec.questions(summary), spec)
         written = journal.storable(StoredSummary(id=planned.id, summary=summary, at=now))
         try:
-            is_first = await journal.store.reply(journal.head.owner, planned.id, self.holder, written, call)
+            is_first = await journal.store.reply(journal.head.owner, planned.id, self.holder, written, *calls)
             return summary if is_first else await self._stored_summary(planned) or summary
         except StoreError as error:
             _log.warning("a summary could not be stored: %s", error)
             return summary
 
-    def _call(self, planned: Compaction, bill: Mapping[str, Usage], spec: JobSpec) -> Call:
-        """Return one call for all models that were asked: named after the last, priced by each."""
-        return Call(
-            id=self.journal.new_id(),
-            branch=planned.branch,
-            session=planned.base,
-            usage=sum(bill.values(), Usage()),
-            size=planned.size,
-            kind="summary",
-            model=next(reversed([*bill]), ""),
-            dollars=sum(spec.price(model, usage) for model, usage in bill.items()),
-            at=self.journal.clock(),
+    def _calls(
+        self, planned: Compaction, questions: Sequence[PaidQuestion], spec: JobSpec
+    ) -> tuple[Call, ...]:
+        """Return a call for each question. A long text takes several, and so does an answer that fails its checks."""
+        return tuple(
+            Call(
+                id=self.journal.new_id(),
+                branch=planned.branch,
+                session=planned.base,
+                usage=usage,
+                size=planned.size,
+                kind="summary",
+                model=model,
+                dollars=spec.price(model, usage),
+                at=self.journal.clock(),
+            )
+            for model, usage in questions
         )
 
     async def _stored_summary(self, planned: Compaction) -> Summary | None:
@@ -844,16 +849,16 @@ class LeasedJobs:
 
     async def _bill(self, planned: Compaction, spec: JobSpec) -> None:
         """Store the cost of a job without a summary: the provider charges for it all the same."""
-        call, seen = self._call(planned, spec.bill(None), spec), self.journal.head
+        calls, seen = self._calls(planned, spec.questions(None), spec), self.journal.head
         store = self.journal.store
-        if call.usage == Usage():
+        if not calls:
             return
         for _ in range(BILLS):
             head = await store.head(seen.owner, seen.conversation, planned.branch)
             if head is None:
                 return
             with suppress(Conflict):
-                await store.commit(head, Batch(at=call.at, calls=(call,)))
+                await store.commit(head, Batch(at=calls[-1].at, calls=calls))
                 return
 
 
@@ -968,10 +973,10 @@ class NotText(TypeError):
 
 @runtime_checkable
 class BillingSummariser(Protocol):
-    """A summariser that reports the cost of its last task by model, also if the task yielded no summary."""
+    """A summariser that reports the answered questions of its last task, also if the task yielded no summary."""
 
     @property
-    def bill(self) -> Mapping[str, Usage]: ...
+    def questions(self) -> Sequence[PaidQuestion]: ...
 
 
 class FunctionSummariser:
@@ -1034,14 +1039,16 @@ class SummariserCall:
         """Why no model answered; empty if one did, or if the summariser does not say."""
         return self._fault or getattr(self._summariser, "failure", "") if self._is_asked else ""
 
-    def bill(self, summary: Summary | None = None) -> Mapping[str, Usage]:
-        """Return the cost so far by model. If there is a summary, its model is the last."""
+    def questions(self, summary: Summary | None = None) -> Sequence[PaidQuestion]:
+        """Return the answered questions so far. A summary for which no model was asked now, because its answer was
+        kept, has one without tokens.
+        """
         asked = self._summariser
         if isinstance(asked, BillingSummariser):
-            known = asked.bill if self._is_asked else {}
-            return {**known, summary.model: known.get(summary.model, Usage())} if summary else known
+            known = tuple(asked.questions) if self._is_asked else ()
+            return known or (((summary.model, Usage()),) if summary else ())
         name = (summary.model if summary else "") or getattr(asked, "model", "")
-        return {name: summary.usage} if summary else {}
+        return ((name, summary.usage),) if summary else ()
 
 
 def summariser_of(
@@ -1062,11 +1069,11 @@ def summariser_of(
     return FunctionSummariser(value, dialect, count) if callable(value) else value
 
 
-def bill_of(asked: Summariser, summary: Summary | None) -> Mapping[str, Usage]:
-    """Return the cost of an answer by model, as far as it is known."""
+def questions_of(asked: Summariser, summary: Summary | None) -> Sequence[PaidQuestion]:
+    """Return the answered questions for a summary, as far as they are known."""
     if isinstance(asked, SummariserCall):
-        return asked.bill(summary)
-    return {summary.model: summary.usage} if summary else {}
+        return asked.questions(summary)
+    return ((summary.model, summary.usage),) if summary else ()
 
 
 def name_of(summariser: Summariser) -> str:

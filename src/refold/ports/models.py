@@ -8,7 +8,7 @@ not see them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from refold.core.digest.ledger import EMPTY, Ledger
 from refold.core.prompts import Passage, Recipe
 from refold.model.message import Message
 from refold.model.summary import Scope, Summary
+from refold.model.tokens import Usage
 from refold.model.window import Tool
 from refold.wire.reply import Reply
 from refold.wire.sse import Delta
@@ -89,6 +90,9 @@ class StreamingUpstream(CountingUpstream, Protocol):
 
 
 # The summariser protocol: its task, its answer, and the cache of paid answers.
+
+PaidQuestion: TypeAlias = tuple[str, Usage]
+"""A question that a model has answered: the model's name and what the provider reported."""
 
 
 class SummaryTask(Struct, frozen=True):

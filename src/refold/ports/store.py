@@ -306,10 +306,9 @@ class SummaryJobRows(Protocol):
         """Extend the lease (heartbeat); False if it is lost."""
         ...
 
-    async def reply(
-        self, owner: str, which: str, holder: str, written: StoredSummary, call: Call | None
-    ) -> bool:
-        """Store the summary that a model wrote, before it is used, and reset the branch's count of failures.
+    async def reply(self, owner: str, which: str, holder: str, written: StoredSummary, *calls: Call) -> bool:
+        """Store the summary that a model wrote, before it is used, and reset the branch's count of failures. `calls` are
+        the questions that it took.
 
         Returns False if the lease is lost and another holder has stored a summary first.
         """

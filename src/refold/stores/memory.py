@@ -782,12 +782,11 @@ class MemoryStore:
         tables.compactions[which] = structs.replace(row, until=until)
         return True
 
-    async def reply(
-        self, owner: str, which: str, holder: str, written: StoredSummary, call: Call | None
-    ) -> bool:
+    async def reply(self, owner: str, which: str, holder: str, written: StoredSummary, *calls: Call) -> bool:
         tables = self._tables(owner)
-        if call is not None and call.branch in tables.heads:
-            tables.calls.setdefault(call.id, call)
+        for call in calls:
+            if call.branch in tables.heads:
+                tables.calls.setdefault(call.id, call)
         row = tables.compactions.get(which)
         if row is None or row.state in HAS_ENDED:
             return False

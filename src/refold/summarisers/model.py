@@ -20,7 +20,7 @@ can be repaired are repaired at once, and a text with any other fault is not use
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -51,7 +51,7 @@ from refold.model.errors import ContextOverflow, Overflow, UpstreamError
 from refold.model.message import Message, Reasoning, user
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.models import Ask, SummaryCache, SummaryTask, Upstream
+from refold.ports.models import Ask, PaidQuestion, SummaryCache, SummaryTask, Upstream
 from refold.summarisers.cache import KeptInMemory, PaidAnswers, key_of, question_key
 from refold.text_work import run_text_work
 from refold.wire.reply import Reply
@@ -100,21 +100,20 @@ class Rejected(Exception):  # never leaves this package
 
 
 class TaskCost:
-    """The cost of a task so far, by model, and the reasons for rejected answers."""
+    """The answered questions of a task so far, and the reasons for rejected answers."""
 
     def __init__(self) -> None:
-        self.bill: dict[str, Usage] = {}
-        """By the model's name, in the order of the questions."""
+        self.questions: list[PaidQuestion] = []
         self.problems: list[str] = []
         self.failures: list[str] = []
         """Why models gave no answer at all."""
 
     @property
     def spent(self) -> Usage:
-        return sum(self.bill.values(), Usage())
+        return sum((usage for _, usage in self.questions), Usage())
 
     def add(self, model: str, usage: Usage | None) -> None:
-        self.bill[model] = self.bill.get(model, Usage()) + (usage or Usage())
+        self.questions.append((model, usage or Usage()))
 
 
 class SummaryAttempt:
@@ -579,9 +578,9 @@ class ModelSummariser:
         return self._cost.spent
 
     @property
-    def bill(self) -> Mapping[str, Usage]:
-        """The cost by model: the models of a chain have different prices."""
-        return self._cost.bill
+    def questions(self) -> Sequence[PaidQuestion]:
+        """The questions of the last task, each with its model: the models of a chain have different prices."""
+        return self._cost.questions
 
     async def write(self, task: SummaryTask) -> Summary | None:
         """A summary that passed its checks, or None if no model of the chain gave one."""

@@ -182,14 +182,14 @@ async def test_a_reply_that_was_put_back_can_be_written_anew_and_not_after_it_to
     head = await say(store, await begin(store), *"abc")
     await store.plan(ANNA, planned(head))
     await store.claim(ANNA, "work", "me", now=1.0, until=9.0)
-    assert await store.reply(ANNA, "work", "me", written("work", "Bad."), None)
+    assert await store.reply(ANNA, "work", "me", written("work", "Bad."))
     assert await store.give_up(ANNA, "work", "me", "planned")
     await store.claim(ANNA, "work", "me", now=1.0, until=9.0)
-    assert await store.reply(ANNA, "work", "me", written("work", "Good."), None)
+    assert await store.reply(ANNA, "work", "me", written("work", "Good."))
     assert await store.written(ANNA, ["work"]) == [written("work", "Good.")]
     await store.commit(head, Batch(at=5.0, changes=(fold(head, 1, "work"),)))
     kept = await store.written(ANNA, ["work"])
-    assert not await store.reply(ANNA, "work", "me", written("work", "Late."), None)
+    assert not await store.reply(ANNA, "work", "me", written("work", "Late."))
     session = (await store.sessions(ANNA, "talk"))[0]
     assert not await store.attach_summary(ANNA, session.id, written("work", "Later."))
 

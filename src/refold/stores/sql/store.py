@@ -144,10 +144,8 @@ class SqlStore:
         reach("claim.after_commit")
         return claimed
 
-    async def reply(
-        self, owner: str, which: str, holder: str, written: StoredSummary, call: Call | None
-    ) -> bool:
-        kept = await self._write(jobs.reply, owner, which, holder, written, call)
+    async def reply(self, owner: str, which: str, holder: str, written: StoredSummary, *calls: Call) -> bool:
+        kept = await self._write(jobs.reply, owner, which, holder, written, *calls)
         reach("reply.after_commit")
         return kept
 

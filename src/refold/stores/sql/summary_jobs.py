@@ -37,11 +37,9 @@ def beat(owner: str, which: str, holder: str, until: float) -> Transaction[bool]
     return bool((yield "keep_claim", {"owner": owner, "id": which, "holder": holder, "until": until}))
 
 
-def reply(
-    owner: str, which: str, holder: str, written: StoredSummary, call: Call | None
-) -> Transaction[bool]:
+def reply(owner: str, which: str, holder: str, written: StoredSummary, *calls: Call) -> Transaction[bool]:
     # The cost is stored in any case, because the provider bills it.
-    if call is not None:
+    for call in calls:
         yield "add_call", rows.of_call(owner, call)
     marked = yield "mark_summarised", {"owner": owner, "id": which}
     if not marked:
