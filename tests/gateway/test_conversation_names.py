@@ -64,6 +64,34 @@ async def test_a_name_that_is_replaced_is_told(gate, header, name, told):
     assert (kept == name) is (told is None)
 
 
+@pytest.mark.parametrize("switch", ["on", "off"])
+async def test_a_header_of_refold_s_that_is_not_known_is_told_and_does_no_harm(gate, switch):
+    body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "One?"}]})
+    status, answered, _ = await gate.post(
+        "/v1/chat/completions",
+        body,
+        x_refold=switch,
+        x_refold_presett="lis",
+        x_refold_window="8000",
+        x_refoldable="yes",
+    )
+    known = (
+        "X-Refold, X-Refold-Conversation, X-Refold-Preset, X-Refold-Window, X-Refold-Upstream, X-Refold-Key"
+    )
+    assert (status, answered["x-refold-ignored"]) == (200, f"x-refold-presett; known: {known}")
+    _, answered, _ = await gate.post("/v1/chat/completions", body, x_refold=switch)
+    assert "x-refold-ignored" not in answered
+
+
+async def test_a_header_with_an_unknown_preset_is_refused_by_its_name(gate):
+    body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "One?"}]})
+    status, _, answered = await gate.post("/v1/chat/completions", body, x_refold_preset="nope")
+    assert status == 400
+    told = msgspec.json.decode(answered)["error"]["message"]
+    assert told.startswith("X-Refold-Preset names no preset")
+    assert "refold, lis" in told
+
+
 async def stored(gate, owner="local"):
     return {one.id: one.messages for one in await gate.store.conversations(owner)}
 

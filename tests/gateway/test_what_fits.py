@@ -192,3 +192,21 @@ async def test_no_cut_goes_through_what_looks_like_a_secret():
                 for token in tokens
                 if token not in shown and any(token[at : at + 40] in shown for at in range(40, 720, 20))
             ] == []
+
+
+@every_format
+@every_preset
+async def test_a_newest_message_that_had_to_be_cut_is_told(name, preset):
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served_plainly(upstream, 8_000) as gate:
+        messages = [question("Read it."), *exchange(name, 0, code(200))]
+        _, whole, _ = await gate.post(PATHS[name], body_of(name, messages), x_refold_preset=preset)
+        messages += [answer("Fine."), question("And this one?"), *exchange(name, 1, code(20_000))]
+        _, cut, _ = await gate.post(PATHS[name], body_of(name, messages), x_refold_preset=preset)
+        messages += [answer("Fine."), question("Thanks.")]
+        _, after, _ = await gate.post(PATHS[name], body_of(name, messages), x_refold_preset=preset)
+
+    assert "x-refold-cut" not in whole
+    handle, before, left = re.fullmatch(r"(#m\d+) (\d+)->(\d+)", cut["x-refold-cut"]).groups()
+    assert int(before) > 8_000 > int(left)
+    assert f"{handle}" in upstream.requests[1].body.decode("unicode_escape")
+    assert "x-refold-cut" not in after

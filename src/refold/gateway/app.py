@@ -50,6 +50,7 @@ from refold.gateway.request import (
     check_json,
     check_new,
     check_path,
+    ignored_wishes,
     read_body,
     read_incoming,
     shape_of,
@@ -287,6 +288,7 @@ class Gateway:
         )
         if incoming is not None:
             ticket.name_fault = incoming.name_fault
+            ticket.ignored = ignored_wishes(name for name, _ in headers)
             await self._take(ticket, incoming, seen, owner)
         elif path in DIALECT_OF:
             ticket.action = "unparsed"

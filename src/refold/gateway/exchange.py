@@ -49,6 +49,7 @@ from refold.gateway.request_edits import (
     USAGE,
     Additions,
     body_of,
+    cut_unread,
     is_only_usage,
     lowered_fields,
     output_header,
@@ -141,6 +142,8 @@ class Ticket:
         """The upstream that was asked last."""
         self.name_fault = ""
         """Why the client's name of the conversation was replaced."""
+        self.ignored = ""
+        """The client's headers that are unknown here."""
         self._added: dict[str, Raw] = {}
         self._without_thinking = ""
         """Why the thinking that the client or the settings ask for is off."""
@@ -350,18 +353,10 @@ class Ticket:
             "x-refold-receipt": self.call_id,
             "x-refold-upstream": upstream,
             **({"x-refold-name": f"replaced; {self.name_fault}"} if self.name_fault else {}),
+            **({"x-refold-ignored": self.ignored} if self.ignored else {}),
         }
         if self.hosted is not None and self.made is not None:
-            talk = self.hosted.live.conversation
-            headers["x-refold-conversation"] = talk.id
-            headers["x-refold-branch"] = talk.branch
-            if done := {receipt.decision for receipt in self.made.receipts}:
-                headers["x-refold-changed"] = next(one for one in _CHANGES if one in done)
-            if summary := talk.author_of(self.made.sent).text:
-                headers["x-refold-summary"] = summary
-            headers["x-refold-tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
-            if count := self._backlog.not_kept(self.hosted.line.hashes):
-                headers["x-refold-not-kept"] = str(count)
+            headers |= self._window_headers(self.hosted, self.made)
         if self.incoming is not None and self.made is not None and self._lowered:
             headers["x-refold-output"] = output_header(self.incoming, self.made)
         if self.hosted is not None and self.hosted.is_first:
@@ -375,6 +370,20 @@ class Ticket:
         if problem := problem or self._without_thinking:
             headers["x-refold-thinking"] = f"off; {problem}"
         return [(name.encode(), _header(value)) for name, value in headers.items()]
+
+    def _window_headers(self, hosted: TakenRequest, made: Made) -> dict[str, str]:
+        talk = hosted.live.conversation
+        headers = {"x-refold-conversation": talk.id, "x-refold-branch": talk.branch}
+        if done := {receipt.decision for receipt in made.receipts}:
+            headers["x-refold-changed"] = next(one for one in _CHANGES if one in done)
+        if cut := cut_unread(made):
+            headers["x-refold-cut"] = cut
+        if summary := talk.author_of(made.sent).text:
+            headers["x-refold-summary"] = summary
+        headers["x-refold-tokens"] = f"{made.sent.whole}->{made.sent.tokens}"
+        if count := self._backlog.not_kept(hosted.line.hashes):
+            headers["x-refold-not-kept"] = str(count)
+        return headers
 
 
 def _header(value: str) -> bytes:

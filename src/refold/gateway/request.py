@@ -27,6 +27,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from refold.config.tree import MAX_TOKENS, MIN_WINDOW
+from refold.core.presets import PRESETS
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import (
     BodyEncoded,
@@ -81,6 +82,13 @@ MAX_NAME = 200
 MOST_OUTPUT = 10**9
 """Largest accepted output limit, in tokens: a thousand times the output of any model."""
 OWN = "x-refold"
+WISHES = (
+    "X-Refold",
+    *(f"X-Refold-{name}" for name in ("Conversation", "Preset", "Window", "Upstream", "Key")),
+)
+"""The request headers that the gateway knows."""
+MOST_IGNORED = 5
+"""Unknown headers that a response names: more are no typing error."""
 _SWITCHES: dict[str, Literal["off", "on"]] = {"conversation-off": "off", "conversation-on": "on"}
 """Values of the header `X-Refold` that are stored for the conversation."""
 
@@ -254,6 +262,9 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
             "X-Refold is neither on nor off",
             hint="X-Refold takes on (the default), off (send this request unchanged), conversation-off (this and all later ones) or conversation-on",
         )
+    preset = headers.get("x-refold-preset", "").strip()
+    if preset and preset not in PRESETS:
+        raise ConfigError("X-Refold-Preset names no preset", hint=f"choose from: {', '.join(PRESETS)}")
     if window and not (_NUMBER.fullmatch(window) and MIN_WINDOW <= int(window) <= MAX_TOKENS):
         raise ConfigError(
             "X-Refold-Window is not the size of a window",
@@ -262,10 +273,20 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
     return Wishes(
         switch == "off",
         _SWITCHES.get(switch, ""),
-        headers.get("x-refold-preset", "").strip(),
+        preset,
         int(window) if window else None,
         headers.get("x-refold-upstream", "").strip(),
     )
+
+
+def ignored_wishes(names: Iterable[str]) -> str:
+    """The request headers that begin like Refold's own and are none, with the known ones; empty if there are none. They
+    are no error: a newer client may send more than an older gateway knows.
+    """
+    known = {name.lower() for name in WISHES}
+    unknown = dict.fromkeys(name for name in names if name.startswith(f"{OWN}-") and name not in known)
+    shown = ", ".join(name[:_LONGEST_PATH] for name in [*unknown][:MOST_IGNORED])
+    return f"{shown}; known: {', '.join(WISHES)}" if unknown else ""
 
 
 def name_of(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:

@@ -17,6 +17,8 @@ from refold.config import Settings
 from refold.config.tree import EFFORTS
 from refold.core.budget import OutputRoom
 from refold.core.prompt_cache import unmarked, within_limit
+from refold.core.shown import handle_of
+from refold.core.stages.parts import unread_from
 from refold.gateway.conversations import Made, TakenRequest
 from refold.gateway.request import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit, WireError
@@ -239,6 +241,17 @@ def output_header(incoming: Incoming, made: Made) -> str:
     """The original and the lowered output limit, for a header."""
     output = made.window.output if made.window else None
     return f"{incoming.max_output}->{output}"
+
+
+def cut_unread(made: Made) -> str:
+    """The messages after the newest reply that were cut, because they alone did not fit, for a header: `#m8 5100->1200`."""
+    sent, cut = made.sent, list[str]()
+    items = sent.items.items
+    for item in items[unread_from(sent.items) :] if made.window else ():
+        whole = sent.original(item.seq) if sent.origin <= item.seq < sent.size else None
+        if whole is not None and item.tokens < whole.tokens:
+            cut.append(f"{handle_of(item.seq)} {whole.tokens}->{item.tokens}")
+    return ", ".join(cut)
 
 
 def room_to_warn_of(hosted: TakenRequest) -> OutputRoom | None:
