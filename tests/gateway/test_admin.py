@@ -71,6 +71,22 @@ async def test_a_compaction_that_is_asked_for_really_compacts_and_can_be_taken_b
     assert "shown" not in changes[0]
 
 
+@pytest.mark.parametrize(
+    ("posted", "field"),
+    [
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"format": "responses"}, "input"),
+        ({"format": "anthropic", "system": "Be brief."}, "messages"),
+    ],
+)
+async def test_without_messages_there_is_nothing_to_compact(gate, posted, field):
+    status, told = await asked(gate, "POST", "compact", {"model": "gpt-4o", **posted})
+    assert status == 400
+    assert told["error"]["message"].startswith(f"{field} is empty or missing")
+    assert field in told["error"]["hint"]
+
+
 @pytest.mark.parametrize("path", ["compact", "conversations/ships/1/compact"])
 async def test_a_focus_of_the_length_of_a_page_is_refused(gate, path):
     await talk(gate)
@@ -108,7 +124,7 @@ async def test_settings_are_shown_without_their_secrets(upstream):
     assert shown["settings"]["store"]["url"] == "postgresql://***@host/db?***"
     assert shown["settings"]["compaction"]["sensitive"] == ["***"]
     assert shown["settings"]["summariser"]["models"] == ["m@https://host/v1?***"]
-    assert shown["origins"]["store.url"] == "the flag --store-url"
+    assert shown["origins"]["store.url"] == "the flag --store"
 
 
 OPERATED = Layer(

@@ -104,12 +104,19 @@ class MessageRepair(Struct, frozen=True):
 def read_posted(raw: bytes) -> PostedMessages:
     """
     Raises:
-        ConfigError: the body is no JSON object with these fields; the error names the field.
+        ConfigError: the body is no JSON object with these fields, or has no messages; the error names the field.
     """
     try:
-        return msgspec.json.decode(raw or b"{}", type=PostedMessages)
+        asked = msgspec.json.decode(raw or b"{}", type=PostedMessages)
     except msgspec.DecodeError as error:
         raise _unreadable(str(error)) from None
+    if not asked.posted:
+        name = "input" if asked.format == "responses" else "messages"
+        raise ConfigError(
+            f"{name} is empty or missing: there is nothing to compact",
+            hint=f"give a list of messages as {name!r}",
+        )
+    return asked
 
 
 _TYPES = {
