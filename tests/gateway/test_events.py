@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -325,17 +326,17 @@ async def test_what_is_told_is_in_the_log(gate, log):  # noqa: F811
     await chat(gate)
 
     lines = written.getvalue().splitlines()
-    at = next(index for index, line in enumerate(lines) if " info    ⚙️ Compacted (" in line)
-    first, *more = lines[at : at + 6]
-    assert "event=compaction_end conversation=chat" in first
-    assert "outcome=installed" in first
-    assert [line.split(":")[0] for line in more] == [
-        "  🔧 System",
-        "  📝 Summary",
-        "  💬 Kept context",
-        "  🛠️ Tools",
-        "  📊 Total",
+    (line,) = [line for line in lines if " info    ⚙️ Compacted (" in line]
+    assert "event=compaction_end conversation=chat" in line
+    assert "outcome=installed" in line
+    assert [part.split(":")[0] for part in line.split(" | ")[1:]] == [
+        "🔧 System",
+        "📝 Summary",
+        "💬 Kept context",
+        "🛠️ Tools",
+        "📊 Total",
     ]
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line) for line in lines)
     assert "canary" not in written.getvalue()
 
 

@@ -64,17 +64,15 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people, in local time."""
+    """One line for people, in local time. The lines of an event's text are joined by bars."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         fields = "".join(f" {name}={_field_text(value)}" for name, value in _facts(record).items())
-        # Event texts are Refold's own and have several lines; a line break in any other message might be
-        # forged.
         words = _message(record)
-        first, *more = words.split("\n") if record.name == EVENTS else [words]
-        line = f"{at} {record.levelname.lower():<7} {_printable(first)}{fields}"
-        return "\n".join((line, *map(_printable, more)))
+        if record.name == EVENTS:  # its texts are Refold's own; a line break in any other message might be forged
+            words = " | ".join(line.strip() for line in words.split("\n") if line.strip())
+        return f"{at} {record.levelname.lower():<7} {_printable(words)}{fields}"
 
 
 class _Handler(logging.StreamHandler[TextIO]):
