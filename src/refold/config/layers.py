@@ -170,7 +170,7 @@ def _flag_values(name: str, raw: object) -> tuple[str, dict[str, object]]:
     if name == UPSTREAMS:
         return UPSTREAM_FLAG, upstreams_of(_texts(raw), UPSTREAM_FLAG)
     if name in KEYS:
-        return KEYS[name].flag, {name: raw}
+        return KEYS[name].flags[-1], {name: raw}
     key = UPSTREAM_KEYS[name.rpartition(".")[2]]
     found: dict[str, object] = {}
     for text in _texts(raw):

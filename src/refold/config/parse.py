@@ -219,7 +219,8 @@ def read(key: SettingKey, raw: object, *, is_text: bool = False) -> Any:
         return _converted(key, raw, strict=not is_text)
     except msgspec.ValidationError as error:
         reason = str(error).partition(" - at ")[0]
-        raise Unreadable(_plain(reason, raw), f"it takes {expected(key)}") from None
+        what = _NOT_NUMBERS.get(reason) if is_text else None
+        raise Unreadable(what or _plain(reason, raw), f"it takes {expected(key)}") from None
 
 
 def _respelt(key: SettingKey, raw: object) -> object:
@@ -241,6 +242,12 @@ def _converted(key: SettingKey, raw: object, *, strict: bool) -> Any:
     return msgspec.convert(raw, key.type, strict=strict)
 
 
+_NOT_NUMBERS = {
+    f"Expected `{kind}{rest}`, got `str`": f"it is not a {name}"
+    for kind, name in (("int", "whole number"), ("float", "number"))
+    for rest in ("", " | null")
+}
+"""What msgspec says of a flag or a variable, all of which are text, in our words."""
 _KINDS = {
     bool: "true or false",
     int: "a number",

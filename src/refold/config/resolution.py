@@ -243,8 +243,8 @@ def _read_unknown(name: str, raw: object) -> Any:
         if is_upstream_name(upstream):
             return raw
         raise Unreadable(
-            "it is not a valid name for an upstream",
-            "a name is small letters, digits and hyphens; an address begins with http:// or https://",
+            "it is neither an address nor a name for an upstream",
+            "an address begins with http:// or https://, such as http://localhost:8000/v1; a name is small letters, digits and hyphens",
         )
     if name.rpartition(".")[2].replace("_", "").replace("-", "").lower() in SECRET_NAMES:
         raise Unreadable(

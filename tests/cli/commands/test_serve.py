@@ -332,6 +332,8 @@ def test_a_port_that_is_taken_is_told(environ, tmp_path):
         (("--server-log", "yaml"), "server.log"),
         (("--nonsense",), "--nonsense"),
         (("--upstreams-key-env", "openai=NOT_SET"), "NOT_SET holds no key"),
+        (("--port", "0x"), "--port: server.port: it is not a whole number\nhint: it takes 0 to 65,535"),
+        (("--upstream", "localhost:8000"), "hint: an address begins with http:// or https://, such as"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_is_served(environ, tmp_path, flags, words):
