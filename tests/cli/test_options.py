@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import pytest
@@ -110,3 +111,20 @@ def test_both_spellings_of_a_switch_work(refold, option):
 
     assert told.code == 2
     assert "server.port" in told.err
+
+
+def test_no_help_shows_a_range_as_a_formula(refold):
+    for command in (["conversations"], ["search"], ["replay"], ["demo"], ["context"], ["import"]):
+        assert not re.search(r"x ?[<>]=|<= ?x", refold(*command, "--help").out), command
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("conversations", "--limit", "0"), "invalid value for '--limit': 0 is less than 1"),
+        (("replay", "x", "--max-spend", "-0.5"), "invalid value for '--max-spend': -0.5 is less than 0"),
+        (("demo", "--speed", "-1"), "invalid value for '--speed': -1.0 is less than 0"),
+    ],
+)
+def test_a_number_that_is_too_small_is_refused(refold, command, words):
+    assert words in refold(*command).err

@@ -66,7 +66,22 @@ Preset: TypeAlias = Annotated[
     ),
 ]
 ShowsDiff: TypeAlias = Annotated[bool, typer.Option("--diff", help="List every message before and after.")]
-Limit: TypeAlias = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")]
+
+
+def at_least(least: float) -> Callable[[float | None], float | None]:
+    """Checks a number. `min=` would do the same, and write `[x>=1]` into the help."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and value < least:
+            raise typer.BadParameter(f"{value} is less than {least}")
+        return value
+
+    return check
+
+
+Limit: TypeAlias = Annotated[
+    int, typer.Option("--limit", metavar="N", callback=at_least(1), help="How many at most.")
+]
 
 
 def _settled(url: str) -> str:
@@ -178,7 +193,7 @@ class TranscriptOptions(OptionGroup, frozen=True):
         ),
     ] = ""
     max_body_bytes: Annotated[
-        int, typer.Option("--max-body-bytes", metavar="N", min=1, help="Refuse a larger file.")
+        int, typer.Option("--max-body-bytes", metavar="N", callback=at_least(1), help="Refuse a larger file.")
     ] = MAX_BODY_BYTES
 
 

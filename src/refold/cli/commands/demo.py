@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, token_count
+from refold.cli.options import Json, at_least, token_count
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,7 +31,12 @@ def declare(app: typer.Typer) -> None:
 def demo(
     speed: Annotated[
         float,
-        typer.Option("--speed", metavar="N", min=0, help="Calls in a second, on a terminal; 0 for no pause."),
+        typer.Option(
+            "--speed",
+            metavar="N",
+            callback=at_least(0),
+            help="Calls in a second, on a terminal; 0 for no pause.",
+        ),
     ] = 5.0,
     window: Annotated[
         int,

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from refold.cli import output
-from refold.cli.options import SUMMARISER_METAVAR, Json, OptionGroup, expanded, model_name, token_count
+from refold.cli.options import (
+    SUMMARISER_METAVAR,
+    Json,
+    OptionGroup,
+    at_least,
+    expanded,
+    model_name,
+    token_count,
+)
 from refold.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,7 +101,9 @@ class ReplayOptions(OptionGroup, frozen=True):
     baselines: Annotated[bool, typer.Option("--baselines", help="Add simple rivals to the table.")] = False
     jobs: Annotated[
         int,
-        typer.Option("--jobs", metavar="N", min=1, help="Processes, or calls at once with --summariser."),
+        typer.Option(
+            "--jobs", metavar="N", callback=at_least(1), help="Processes, or calls at once with --summariser."
+        ),
     ] = 1
 
 
@@ -122,7 +132,7 @@ class ReplaySummariserOptions(OptionGroup, frozen=True):
         typer.Option(
             "--summary-tokens",
             metavar="N",
-            min=1,
+            callback=at_least(1),
             help="How long its summary may be. Default: as in the preset.",
         ),
     ] = None
@@ -143,7 +153,10 @@ class ReplaySummariserOptions(OptionGroup, frozen=True):
     max_spend: Annotated[
         float | None,
         typer.Option(
-            "--max-spend", metavar="DOLLARS", min=0, help="Stop before a call that might cost more."
+            "--max-spend",
+            metavar="DOLLARS",
+            callback=at_least(0),
+            help="Stop before a call that might cost more.",
         ),
     ] = None
 
