@@ -299,11 +299,15 @@ _MOST_NAME = 40
 
 
 _LEGEND = """\
-near, mid, far: FUR, the share of the literals a reply needed that its context held, by their age
-old: FUR-old = mid + far, the headline; 2nd: FUR-old (2nd), another extractor; bound: with its words
-lines, phrases: whole lines, and runs of five words, that a reply repeated and its context had, %
-+rec: all demands after one recall; made: literals that never existed; rules: kept letter for letter
-rewr: calls per 100 whose context does not extend the one before; p50, p95: ms to prepare a context"""
+valid, fits: calls that keep the rules of the provider, and that fit into the window, %
+near, mid, far: of the literals (paths, ids, numbers, names) that a reply took from earlier messages, the
+  share that its context held, by distance: below a quarter of the window, below a window, more
+old: mid and far together, the headline; 2nd: old by another way to find literals; bound: held
+  together with two of the words around it; +rec: held, or found by one search (recall)
+lines, phrases: of the whole lines, and of the runs of five words, that a reply repeated, those it held, %
+made: literals in summaries that were in no message, %; rules: the user's rules held word for word, %
+rewr: calls per 100 whose context does not extend the one before; p50, p95: ms to prepare a context
+-: not measured, or fewer than 5 cases in each recording; demands: the number of those literals"""
 _SUMMARY_LEGEND = """\
 sum $: what writing the summaries cost, part of $; fail: summaries that a digest had to serve for
 ms are without the time that a model takes: in a conversation its summary is asked for ahead"""
