@@ -74,6 +74,20 @@ def test_how_full_a_conversation_is_and_that_it_has_to_be_compacted_is_listed(ke
     assert not listed["ferry"]["needs_compaction"]
 
 
+def test_the_messages_are_those_of_the_branch_used_last(kept, store):
+    async def fork():
+        async with Engine(f"sqlite:///{store}", model="gpt-4o") as engine:
+            branch = await engine.fork("shifts", 10)
+            await (await engine.conversation("shifts", branch=branch)).add("Another way?")
+
+    asyncio.run(fork())
+    shown = len(json.loads(kept("show", "shifts", "--json").out)["messages"])
+    assert shown == 11
+    assert kept("conversations", "shifts").out.splitlines()[1].split()[:2] == ["shifts", str(shown)]
+    (listed,) = json.loads(kept("conversations", "shifts", "--json").out)["conversations"]
+    assert (listed["messages"], listed["branch_messages"], listed["branches"]) == (135, 11, 2)
+
+
 def test_a_conversation_is_listed_by_its_first_question_where_it_has_no_title(kept):
     table = kept("conversations", "shifts").out.splitlines()
 

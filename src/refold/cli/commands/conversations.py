@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import structs
+from msgspec import Struct, structs
 
 from refold.cli import output
 from refold.cli.options import Json, Limit, StoreOptions, expanded
@@ -37,19 +37,19 @@ def conversations(
 ) -> int:
     """List stored conversations, the latest first.
 
-    Each with its messages and compactions, how full its context is, whether it is off, and the cost of its calls. A wide screen shows more: sessions,
+    Each with the messages of the branch used last, its compactions, how full its context is, whether it is off, and the cost of its calls. A wide screen shows more: sessions,
     the window and its source, the author of the summary, tokens. The exit code is 1 if no name or title holds the words.
     """
     from refold.cli import store_access
 
     async def act(engine: Engine) -> int:
         found = await engine.conversations(limit=limit, words=words)
-        replies = {one.id: await _count_reply(engine, one) for one in found}
+        sizes = {one.id: await _size_branch(engine, one) for one in found}
         if as_json:
-            rows = [_document(one, replies[one.id]) for one in found]
+            rows = [_document(one, sizes[one.id]) for one in found]
             output.write_json({"owner": place.owner, "conversations": rows})
         elif found:
-            output.write(_table(found, replies))
+            output.write(_table(found, sizes))
         if not found:
             output.note(_none(place.owner, words))
         elif not as_json:
@@ -59,12 +59,21 @@ def conversations(
     return store_access.look(place, act)
 
 
-async def _count_reply(engine: Engine, one: Listed) -> int:
-    """Messages of the newest reply that the client has not sent back yet: `refold show` shows them too."""
+class _BranchSize(Struct, frozen=True):
+    """Messages of the branch used last, which `refold show` shows. `Listed.messages` adds up those of all branches."""
+
+    messages: int = 0
+    reply: int = 0
+    """Messages of the newest reply, which the client has not sent back yet."""
+
+
+async def _size_branch(engine: Engine, one: Listed) -> _BranchSize:
     from refold.engine.recall import newest_reply
 
     head = await engine.store.head(engine.owner, one.id, one.branch)
-    return len(await newest_reply(engine.store, head)) if head else 0
+    if head is None:
+        return _BranchSize()
+    return _BranchSize(head.next_seq, len(await newest_reply(engine.store, head)))
 
 
 def _note_list(found: Sequence[Listed], limit: int) -> None:
@@ -91,22 +100,22 @@ def _none(owner: str, words: str) -> str:
     )
 
 
-def _table(found: Sequence[Listed], replies: Mapping[str, int]) -> str:
+def _table(found: Sequence[Listed], sizes: Mapping[str, _BranchSize]) -> str:
     head = (
         *("name", "messages", "sessions", "compactions", "full", "window", "summary"),
         *("read", "written", "$", "last used", "title"),
     )
-    cells = [_cells(one, replies[one.id]) for one in found]
+    cells = [_cells(one, sizes[one.id]) for one in found]
     return align(head, cells, _NUMBERS, optional=_OPTIONAL, cuts_last=True)
 
 
-def _cells(one: Listed, reply: int) -> tuple[str, ...]:
+def _cells(one: Listed, size: _BranchSize) -> tuple[str, ...]:
     from refold.cli.transcript import STORED_SOURCES
 
     source = STORED_SOURCES.get(one.window_source, one.window_source)
     return (
         plain(one.id),
-        f"{one.messages + reply:,}",
+        f"{size.messages + size.reply:,}",
         f"{one.sessions:,}",
         f"{one.compactions:,}",
         _share(one),
@@ -126,9 +135,10 @@ def _share(one: Listed) -> str:
     return f"{mark}{one.ratio * 100:.0f} %" if one.limit else f"{mark}-"
 
 
-def _document(one: Listed, reply: int) -> dict[str, object]:
+def _document(one: Listed, size: _BranchSize) -> dict[str, object]:
     """A row for programs. The messages of the newest reply are counted apart: they are not in the context yet."""
     from refold.cli.store_access import fill_document
 
     usage = structs.asdict(one.usage)
-    return {**structs.asdict(one), **fill_document(one), "usage": usage, "reply_messages": reply}
+    sizes = {"branch_messages": size.messages, "reply_messages": size.reply}
+    return {**structs.asdict(one), **fill_document(one), "usage": usage, **sizes}
