@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from itertools import count
 
 import msgspec
 import pytest
@@ -268,3 +269,25 @@ async def test_no_field_of_a_request_names_an_owner(gate):
     assert await stored(gate, PERSON) == {}
     assert await stored(gate, "local") == {}
     assert SESSION in await stored(gate, "anna")
+
+
+async def test_programs_without_names_are_told_apart_by_the_reply_and_with_names_at_once(upstream):
+    numbers = count(1)
+    async with (
+        ScriptedUpstream(otherwise=lambda _: f"Reply {next(numbers)}.") as replying,
+        served(replying, window=8_000, summariser_enabled=False) as gate,
+    ):
+        chat = {"path": "/v1/chat/completions"}
+        opened = [
+            await ask(gate, "Hello", **chat),
+            await ask(gate, "Hello"),
+            await ask(gate, "Hello", **chat),
+        ]
+        assert len({*opened}) == 1
+        first = await ask(gate, "Hello", "Reply 1.", "And mine?", **chat)
+        third = await ask(gate, "Hello", "Reply 3.", "And mine?", **chat)
+        assert (first, third != first) == (opened[0], True)
+        named = [
+            await ask(gate, "Hello", **chat, headers={"x_refold_conversation": name}) for name in ("a", "b")
+        ]
+        assert named == ["a", "b"]

@@ -70,7 +70,9 @@ class TextFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         fields = "".join(f" {name}={_field_text(value)}" for name, value in _facts(record).items())
         words = _message(record)
-        if record.name == EVENTS:  # its texts are Refold's own; a line break in any other message might be forged
+        if (
+            record.name == EVENTS
+        ):  # its texts are Refold's own; a line break in any other message might be forged
             words = " | ".join(line.strip() for line in words.split("\n") if line.strip())
         return f"{at} {record.levelname.lower():<7} {_printable(words)}{fields}"
 
