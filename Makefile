@@ -74,8 +74,10 @@ $(READY): pyproject.toml
 
 $(SERVING): pyproject.toml
 	@$(check-python)
-	@echo "Installing what the gateway needs into .venv; this is done once."
+	@echo "Installing into .venv; this is done once, and takes about a minute."
+	@echo "  1 of 2: the gateway ..."
 	@$(call install,$(SERVED_WITH))
+	@echo "  2 of 2: the engine of the local model ..."
 	@$(call install,local,--only-binary xllamacpp) || echo "hint: going on without the local model"
 	@touch $@
 
