@@ -150,3 +150,27 @@ async def test_before_no_moment_nothing_is_deleted(moment):
         await Engine(store).expire(moment)
     assert caught.value.hint
     assert await names(store) == {"chat"}
+
+
+@pytest.mark.feature("X2")
+@pytest.mark.parametrize("hours", [25, 47])
+async def test_a_jump_of_the_clock_does_not_end_a_wait_of_the_program_that_runs(hours):
+    store, clock, steady = MemoryStore(), Clock(), Clock()
+    await filled(store, clock, *"abcdefghij")
+    for _ in range(4):  # used in between, so that the clock is believed
+        clock.now += 1.5 * DAY_S
+        await Engine(store, clock=clock, keep_days=30).sweep()
+    clock.now += 1.5 * DAY_S
+    engine = Engine(store, clock=clock, keep_days=5)
+    engine.steady = steady
+    await engine.sweep()
+    assert len(await names(store)) == 9
+    clock.now += hours * PAUSE_S
+    steady.now += 1
+    await engine.sweep()
+    assert len(await names(store)) == 9
+    for _ in range(25):
+        clock.now += PAUSE_S
+        steady.now += PAUSE_S
+        await engine.sweep()
+    assert await names(store) == set()

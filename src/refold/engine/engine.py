@@ -203,6 +203,8 @@ class Engine:
                 embedder, "embedder", "name", hint="leave it out, or give None for no search by meaning"
             )
         self.owner, self.clock, self.new_id, self.keeps_content = owner, clock, new_id, keeps_content
+        self.steady: Callable[[], float] = time.monotonic if clock is time.time else clock
+        """Measures how long this program has waited. A clock of the caller's own is taken for one that does not jump."""
         self.settings = ConversationSettings(
             model=model,
             system=system,
@@ -282,7 +284,9 @@ class Engine:
         """None if conversations are kept for ever."""
         if self._keep_days is None:
             return None
-        return Retention(self.store, self.owner, self._keep_days, self.clock, self._max_expired_share)
+        return Retention(
+            self.store, self.owner, self._keep_days, self.clock, self._max_expired_share, steady=self.steady
+        )
 
     @cached_property
     def known_time(self) -> KnownTime:

@@ -10,6 +10,9 @@ things wait for a later run:
   does not do.
 - conversations above a share of all that the owner has. They are deleted by the first run a day later.
 
+Both waits are counted by the clock of the machine, since they go on after a restart. For the time that this program itself has run,
+they are also counted by a monotonic clock, which does not jump, and the shorter count holds.
+
 A clock that is behind deletes nothing, but what is used while it is behind would look old as soon as it is right. So a use is
 never stored as earlier than the time that the store knows (`KnownTime`).
 
@@ -21,6 +24,7 @@ program that stops in between has deleted too little, never too much.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from math import floor, inf, isfinite
@@ -59,9 +63,6 @@ class WaitingDeletion(Struct, frozen=True):
     before: float
     waited_s: float = 0.0
     """For how long a doubtful clock has run on."""
-
-    def is_confirmed(self, now: float) -> bool:
-        return (self.waited_s if self.reason == "clock" else now - self.since) >= DAY_S
 
 
 class StoreClock(Struct, frozen=True):
@@ -113,8 +114,13 @@ class Retention:
         clock: Callable[[], float],
         max_share: float = MAX_SHARE,
         warn: Callable[[str], None] = _log.warning,
+        *,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._owner, self._clock = store, owner, clock
+        self._store, self._owner, self._clock, self._steady = store, owner, clock, steady
+        self._seen: tuple[float, float, float] | None = None
+        """The beginning of the deletion that waits, and the clock and the monotonic clock when it was seen first."""
+        self._looked_steady = -inf
         self._days, self._looked_at = checked_days(days), -inf
         self._share, self._warn, self._warned = checked_share(max_share), warn, -inf
 
@@ -139,14 +145,15 @@ class Retention:
         # The clock may have been set back since, so a negative difference does not count.
         if 0 <= now - self._looked_at < PAUSE_S:
             return 0
-        self._looked_at = now
+        self._looked_at, run_s = now, self._steady() - self._looked_steady
+        self._looked_steady = self._steady()
         before, keep = now - self._days * DAY_S, sorted(names)
         seen = await self._store.learnt(self._owner, TOPIC, KEY)
         idle = await self._store.idle(self._owner, before, keep)
         if not idle.conversations:
             return 0
         noted = _read_row(seen)
-        known = _after_look(noted or await self._last_use(idle, now), now, before)
+        known = _after_look(noted or await self._last_use(idle, now), now, before, run_s)
         known, count = await self._due(known, idle, now, before, keep)
         if not count and noted and not (noted.held or known.held) and now - noted.at < STEP_S:
             return (
@@ -184,14 +191,23 @@ class Retention:
         """Return how many of the oldest conversations this run deletes, and the row after it."""
         held, confirmed = known.held, 0
         if held:
-            if not held.is_confirmed(now):
+            if (held.waited_s if held.reason == "clock" else self._waited(held, now)) < DAY_S:
                 return known, 0
             # `keep_days` may have grown since then: such conversations are not due any more.
             confirmed = (await self._store.idle(self._owner, min(before, held.before), keep)).idle
         allowed = most_at_once(self._share, idle.conversations)
         rest = idle.idle - confirmed
         waits = WaitingDeletion("share", now, before) if rest > allowed else None
+        if waits:
+            self._seen = waits.since, now, self._steady()
         return StoreClock(max(known.at, now), now, waits), confirmed + min(rest, allowed)
+
+    def _waited(self, held: WaitingDeletion, now: float) -> float:
+        """Return for how long a deletion has waited, in seconds."""
+        if self._seen is None or self._seen[0] != held.since:
+            self._seen = held.since, now, self._steady()
+        _, first, steady = self._seen
+        return min(now, first + self._steady() - steady) - held.since
 
     async def _last_use(self, idle: Idle, now: float) -> StoreClock:
         """Return the first row of a store. If most conversations were used later than now, the clock is behind.
@@ -251,14 +267,14 @@ def _read_row(row: bytes | None) -> StoreClock | None:
         return None  # an earlier version stored infinity, which JSON does not have: the row is written anew
 
 
-def _after_look(known: StoreClock, now: float, before: float) -> StoreClock:
-    """Return the row after one more look at the clock."""
+def _after_look(known: StoreClock, now: float, before: float, run_s: float = inf) -> StoreClock:
+    """Return the row after one more look at the clock. `run_s` is the time since this program looked before."""
     held = known.held
     if now - known.at <= JUMP_S:  # believed; a clock that was ahead has been set right
         return StoreClock(max(known.at, now), now, held if held and held.reason == "share" else None)
     step = now - known.looked_at
     if held and held.reason == "clock" and step >= 0:
-        held = structs.replace(held, waited_s=held.waited_s + min(step, STEP_S))
+        held = structs.replace(held, waited_s=held.waited_s + min(step, STEP_S, run_s))
     else:  # it jumped just now, or again
         held = WaitingDeletion("clock", now, before)
     return StoreClock(known.at, now, held)
