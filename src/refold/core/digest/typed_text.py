@@ -7,10 +7,11 @@ not record which of its text was typed, so every passage with a sign of another 
 - marked blocks: code between fences, text between tags, quotation marks or delimiter lines, quoted lines,
   settings. A block ends at the last mark of its kind, because pasted text may contain the mark itself;
 - all text above a last line that refers to it ("Summarise the above");
-- all text after a line that announces it ("Summarise this page:"), to the end of the message, unless a marked
-  block follows at once;
+- all text after a line that announces it ("Summarise this page:") or says where it comes from ("from slack"), to
+  the end of the message, unless a marked block follows at once;
 - the text from the first sign of a document to the end: a mail header, lines of data, a diff, a terminal, a
-  log or a chat, a heading that is not the first line of a short message;
+  log or a chat, the links of a page, the title of a page above points, a letter with its greeting and its end,
+  a heading that is not the first line of a short message;
 - everything except a short first paragraph, if the message is longer than people type.
 
 Quotations within a line are handled by `rules`. Pasted text that has none of these signs and is no longer
@@ -138,6 +139,7 @@ _HEADING = re.compile(
     r" {0,3}(?:#{1,6}\s|={1,6} \S|h[1-6]\. |bq\. |\.\. \w{1,30}::|\\(?:(?:sub){0,2}section|chapter|begin|documentclass|title|paragraph)\b)"
 )
 """A heading of Markdown, wikis, Textile, reStructuredText or LaTeX."""
+_INDENTED = ("    ", "\t")
 _WRAPPED = 60
 """A quoted line of at least this many characters may have been wrapped, so the next line may be its
 continuation."""
@@ -172,7 +174,7 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _DATA = re.compile(
-    r"\s*+(?:[{}]|\"[^\"]{1,80}+\"\s*+:|diff --git |@@ -|\+\+\+ |--- |(?:index|commit) [0-9a-f]{7}|Traceback \(|(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER) [A-Z*'\"(])"
+    r"\s*+(?:[{}]|\"[^\"]{1,80}+\"\s*+:|diff --git |@@ -|\+\+\+ |--- |(?:index|commit) [0-9a-f]{7}|Traceback \(|(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER) [A-Z*'\"(]|[A-Z]\w{0,40}?(?:Error|Exception): )"
     r"|[^\x1b]{0,400}+\x1b\["
 )
 _TERMINAL = re.compile(
@@ -210,6 +212,16 @@ _SYSTEM = re.compile(r"\s*+[\[(*#]{0,3}(?:system|assistant|developer)[\])*]{0,3}
 """A speaker other than the user. In a task, `System:` may be a section about the user's machine."""
 _FOUND = re.compile(r"\s*+\[[0-9]{1,3}\] \S")
 """A numbered result of a search."""
+_LINKS = re.compile("[|·»›]")
+"""The marks between the links at the top of a page."""
+_LONGEST_LINK, _MOST_LINKS = 24, 20
+_BULLET = re.compile(r"\s*+[•‣◦▪●]\s")
+"""A point as programs set it; people type a hyphen or an asterisk."""
+_SIGN_OFF = re.compile(
+    r"\s*+(?:(?:best|kind|warm) (?:regards|wishes)|regards|(?:yours )?sincerely|yours (?:truly|faithfully)|mit freundlichen grüßen|viele grüße"
+    r"|cordialement|saludos cordiales|cordiali saluti|atenciosamente|с уважением)[,.!]?+\s*+",
+    re.IGNORECASE,
+)
 _MANUAL = re.compile(r"(?:NAME|SYNOPSIS|DESCRIPTION|OPTIONS|EXAMPLES?|SEE ALSO)\s*+")
 _COLUMN = re.compile(r"\"?[A-Za-z_][\w ]{0,30}+\"?")
 _HEREDOC = re.compile(r"[^\n<]{0,400}+<<[-~]?\s?(['\"]?)(\w{1,40}+)\1(?:\s[^\n]{0,200}+)?")
@@ -294,6 +306,29 @@ _ABOVE = re.compile(
     re.IGNORECASE,
 )
 """A last line that refers to a text above it."""
+_SAYS = re.compile(r"\b(?:says|said|writes|wrote|reads)$", re.IGNORECASE)
+_ORIGIN = re.compile(
+    r"fyi|fwd?|quote|quoting\b[^.!?\n]{0,60}|forward(?:ed|ing)\b[^.!?\n]{0,60}|here you go|here it is"
+    r"|(?:i |we )?(?:just )?(?:got|saw|found|read|copied|pasted|taken|heard) (?:(?:this|these) )?(?:from|on|off|in|via|at) [^.!?\n]{1,60}"
+    r"|from (?:(?:the|our|their|his|her|an?) )?(?!(?:now|here|this|that|today|tomorrow|then|scratch|start|beginning|top|bottom|time"
+    r"|experience|memory|what|where|when|how|outside|inside|within)\b)[\w.@#'’-]{1,30}(?: [\w.@#'’-]{1,30}){0,3}"
+    rf"|(?:their|his|her) (?:{_TEXTS}|answer|reply)|[\w-]{{1,30}}(?: [\w-]{{1,30}})?['’]s (?:{_TEXTS}|answer|reply|message|comment)",
+    re.IGNORECASE,
+)
+"""A whole line above a pasted text that says where it comes from, without words such as `this page`."""
+_ASKED_FIRST = re.compile(
+    r"(?:any )?(?:thoughts|opinions|comments)(?: on (?:this|these))?|what do you (?:think|make) of (?:this|these)|what does this mean",
+    re.IGNORECASE,
+)
+"""A whole first line that asks about the text below it: there is none above."""
+_PAGE_TITLE = re.compile(
+    r"(?:[\w'’&-]{1,30} ){0,3}(?:(?:company|privacy|refund|return|cookie|travel|acceptable use) policy|terms(?: (?:of|and) \w{1,20})?"
+    r"|release notes|change ?log|onboarding check-?list|faq|code of conduct|handbook|manual|newsletter|press release|licen[cs]e|brochure)"
+    r"(?: v?[0-9.]{1,12})?",
+    re.IGNORECASE,
+)
+"""The title of a page that others publish, above a list of points. A wish of the user names its text with an article."""
+_ARTICLE = re.compile(r"\b(?:the|my|our|this|that|your)\b", re.IGNORECASE)
 _WEAK = re.compile(rf"\b{_THIS}(?: [\w'’-]{{1,30}}){{0,2}} {_OBJECTS}\b|https?://", re.IGNORECASE)
 """Words that may refer to a text that follows, if the text that follows is long."""
 _STUDIED = re.compile(
@@ -471,6 +506,7 @@ class _Reader:
         lines = _without_heredocs([line.removesuffix("\r") for line in text.split("\n")])
         lines = _without_tags(_without_fences(lines))
         lines = _without_quotes(_without_delimited(_without_quotations(lines), is_task=is_task))
+        lines = lines if is_task else _without_indented(lines)
         lines = _reference_to_above(_without_data(lines))
         lines, self.is_whole = _beginning(
             lines, *((MAX_TASK, MAX_TASK) if is_task else (MAX_TYPED, MAX_TYPED_LINES))
@@ -508,13 +544,27 @@ class _Reader:
         after = self.lines[at + 1 : at + 2 + 2 * MAX_LINES_AFTER_QUESTION]
         if line.endswith((":", "：", "->", "→")):
             return self._is_about_text(said, next(filter(None, after), ""))
+        if not self.is_task and self._is_title_of_page(line, after):
+            return True
+        if _SAYS.search(line) and len(line.split()) <= _LABEL_WORDS:
+            return True
         if after and after[0] and after[0] != _PLACEHOLDER:  # it does not end a paragraph
             return False
         if _STRONG.search(bare := line.rstrip(".!?。！？ ")) or _HERE.search(bare):
             return True
+        if not self.is_task and (
+            _ORIGIN.fullmatch(bare) or (not any(self.lines[:at]) and _ASKED_FIRST.fullmatch(bare))
+        ):
+            return True
         if _STUDIED.search(line) and at < self.heading:
             return True
         return self._may_introduce(line, said) and (_is_long(after) or not self.is_whole)
+
+    def _is_title_of_page(self, line: str, after: Sequence[str]) -> bool:
+        """Return True for the title of a pasted page above a list of points."""
+        if not _POINT.match(next(filter(None, after), "")) or _ARTICLE.search(line) or _ORDER.search(line):
+            return False
+        return _PAGE_TITLE.fullmatch(line) is not None
 
     def _is_about_text(self, said: str, following: str) -> bool:
         """Return True if the words before a colon announce a pasted text and not the user's wishes."""
@@ -657,6 +707,26 @@ def _without_quotes(lines: Sequence[str]) -> list[str]:
     return found
 
 
+def _without_indented(lines: Sequence[str]) -> list[str]:
+    """Replace code that only its indentation marks, as in Markdown: lines below a blank line that begin with four blanks or a
+    tab. Points of a list have such lines as well, and a text that is indented as a whole is no code.
+    """
+    found, above, is_below_blank, is_code = list[str](), "", True, False
+    if not any(line.strip() and not line.startswith(_INDENTED) for line in lines):
+        return list(lines)
+    for line in lines:
+        if not line.strip():
+            found.append(line)
+            is_below_blank = True
+            continue
+        is_indented = line.startswith(_INDENTED)
+        is_code = is_indented and (is_code or (is_below_blank and not _POINT.match(above)))
+        above = above if is_indented else line
+        is_below_blank = False
+        found.append(_PLACEHOLDER if is_code else line)
+    return found
+
+
 def _without_quotations(lines: Sequence[str]) -> list[str]:
     """Replace lines from an unclosed opening quotation mark to the last line that closes it.
 
@@ -779,9 +849,27 @@ def _document_start(lines: Sequence[str], *, is_task: bool) -> int:
     ]
     if not is_task:
         signs += [at for at, line in enumerate(lines) if _SYSTEM.match(line)][:1]
+        signs += [at for at, line in enumerate(lines) if _is_menu(line)][:1]
+        signs += _first_run(lines, _BULLET.match, 3)
+        signs += _letter_start(lines)
         is_short = sum(map(len, lines)) <= MAX_AFTER_QUESTION  # then its first heading is the user's
         signs += [at for at, line in enumerate(lines) if (at or not is_short) and _HEADING.match(line)][:1]
     return min(signs, default=len(lines))
+
+
+def _letter_start(lines: Sequence[str]) -> Iterator[int]:
+    """Yield 0 if the text begins with a greeting and has the end of a letter, as people do not write to a model."""
+    first = next((line for line in lines if line.strip()), "")
+    if _GREETING.match(first) and any(map(_SIGN_OFF.fullmatch, lines)):
+        yield 0
+
+
+def _is_menu(line: str) -> bool:
+    """Return True for the links at the top of a page, such as `Home | About | Contact`."""
+    links = [link.strip() for link in _LINKS.split(line, _MOST_LINKS)]
+    return len(links) > 2 and all(
+        link.replace(" ", "").isalnum() and len(link) <= _LONGEST_LINK for link in links
+    )
 
 
 def _is_attribution(line: str) -> bool:
