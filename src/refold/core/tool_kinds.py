@@ -31,7 +31,7 @@ class FileAccess(Struct, frozen=True):
     """The part of the file that was read, as the call names it; empty for all of it."""
 
 
-class ToolKinds(Struct, frozen=True):
+class ToolKinds(Struct, frozen=True, cache_hash=True):
     """Names of tools and of their arguments. Case and separators are ignored: `readFile` is `read_file`.
 
     A name without a prefix also stands for the tools of any server: `mcp__files__read_file` is `read_file`.

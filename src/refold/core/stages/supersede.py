@@ -7,6 +7,7 @@ so the line does not change as the conversation continues.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from msgspec import Struct, structs
@@ -19,6 +20,8 @@ from refold.model.message import Part
 
 _Event: TypeAlias = tuple[str, ...]
 """An event on a file, an output or a failed call: its kind and its object."""
+_Happened: TypeAlias = tuple[int, _Event]
+"""An event, after the position of the result in which it happened."""
 
 
 class SupersedeTexts(Struct, frozen=True):
@@ -29,7 +32,7 @@ class SupersedeTexts(Struct, frozen=True):
     repeated: str = "[the same output came again in {by}; this was {handle}]"
     fixed: str = "[an error, fixed in {by}; this was {handle}]"
 
-    def spell(self, cause: _Cause, handle: str) -> str:
+    def spell(self, cause: Cause, handle: str) -> str:
         text = {"edited": self.edited, "fixed": self.fixed, "repeated": self.repeated}
         return text.get(cause.name, self.read_again).replace("{by}", cause.by).replace("{handle}", handle)
 
@@ -64,65 +67,79 @@ def _latest_reply(shown: Shown) -> int:
     return max(0, at)
 
 
-class _Cause(Struct, frozen=True):
-    """The reason that a result is stale: the kind of event, the handle of its result, and its position."""
+class Cause(Struct, frozen=True):
+    """The reason that a result is stale: the kind of event, and the handle of the message in which it happened."""
 
     name: str
     by: str
-    at: int
 
 
-def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, _Cause]]:
+def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, Cause]]:
     """The results that a later event supersedes. One backward pass knows the next event of each kind."""
-    later: dict[_Event, _Cause] = {}
-    stale: list[tuple[Result, _Cause]] = []
+    accesses = [file_accesses(found.call, kinds) if found.call else () for found in results]
+    failed = {at for at, found in enumerate(results) if _has_failed(found, accesses[at])}
+    first_failed = min(failed, default=len(results))
+    later: dict[_Event, int] = {}
+    stale: list[tuple[Result, Cause]] = []
     for at in range(len(results) - 1, -1, -1):
         found, call = results[at], results[at].call
-        text, handle = found.result.text, found.handle
-        if call is None or is_stub(text, handle):
+        text = found.result.text
+        if call is None or is_stub(text, found.handle):
             continue
-        accesses = file_accesses(call, kinds)
-        reads = [access for access in accesses if access.kind == "read"]
-        has_failed = bool(stated_errors(found.result, is_content=bool(reads)))
-        repeated, fixed = ("repeated", call.name, text), ("fixed", call_key(call, kinds, accesses))
-        causes = [_first(later, [repeated, fixed] if has_failed else [repeated])]
-        causes += [_outdated(later, reads)] if reads and not has_failed else []
-        if known := [cause for cause in causes if cause is not None]:
-            stale.append((found, min(known, key=_position)))
-        later[repeated] = _Cause("repeated", handle, at)
-        if not has_failed:
-            later[fixed] = _Cause("fixed", handle, at)
-            later.update(_events(found, accesses, at))
+        repeated: _Event = ("repeated", call.name, text)
+        # Only an earlier failure needs the key of a call.
+        fixed: _Event = ("fixed", call_key(call, kinds, accesses[at])) if at >= first_failed else ()
+        happened = _first(later, (repeated, fixed) if at in failed else (repeated,))
+        outdated = None if at in failed else _outdated(later, accesses[at])
+        if outdated and (happened is None or outdated[0] < happened[0]):
+            happened = outdated
+        if happened:
+            stale.append((found, _cause(happened[1], results[happened[0]])))
+        later[repeated] = at
+        if at not in failed:
+            if fixed:
+                later[fixed] = at
+            for access in accesses[at]:
+                later[_event(access)] = at
     return stale[::-1]
 
 
-def _first(later: dict[_Event, _Cause], events: list[_Event]) -> _Cause | None:
+def _has_failed(found: Result, accesses: tuple[FileAccess, ...]) -> bool:
+    is_content = "read" in [access.kind for access in accesses]
+    return found.call is not None and bool(stated_errors(found.result, is_content=is_content))
+
+
+def _event(access: FileAccess) -> _Event:
+    """The event on a file by which a result supersedes earlier ones."""
+    return ("read", access.path, access.span) if access.kind == "read" else ("edited", access.path)
+
+
+def _cause(event: _Event, found: Result) -> Cause:
+    """The cause for results that an event in `found` supersedes. The call changes a file, not its result."""
+    if event[0] == "edited" and found.caller:
+        return Cause("edited", found.caller.handle)
+    return Cause("read_again" if event[0] == "read" else event[0], found.handle)
+
+
+def _first(later: dict[_Event, int], events: Iterable[_Event]) -> _Happened | None:
     """The first of these events that happened."""
-    causes = [later[event] for event in events if event in later]
-    return min(causes, key=_position, default=None)
+    first: _Happened | None = None
+    for event in events:
+        at = later.get(event)
+        if at is not None and (first is None or at < first[0]):
+            first = (at, event)
+    return first
 
 
-def _outdated(later: dict[_Event, _Cause], reads: list[FileAccess]) -> _Cause | None:
+def _outdated(later: dict[_Event, int], accesses: tuple[FileAccess, ...]) -> _Happened | None:
     """The event that outdated a result: the last file of several that was read again or changed."""
-    found = [
-        _first(later, [("read", one.path, one.span), ("read", one.path, ""), ("edited", one.path)])
-        for one in reads
-    ]
-    causes = [cause for cause in found if cause is not None]
-    return max(causes, key=_position) if len(causes) == len(reads) else None
-
-
-def _position(cause: _Cause) -> int:
-    return cause.at
-
-
-def _events(found: Result, accesses: tuple[FileAccess, ...], at: int) -> dict[_Event, _Cause]:
-    """The events on files by which this result supersedes earlier ones."""
-    events: dict[_Event, _Cause] = {}
+    last: _Happened | None = None
     for access in accesses:
         if access.kind == "read":
-            events["read", access.path, access.span] = _Cause("read_again", found.handle, at)
-        else:
-            changed_in = found.caller.handle if found.caller else found.handle
-            events["edited", access.path] = _Cause("edited", changed_in, at)
-    return events
+            path, span = access.path, access.span
+            happened = _first(later, (("read", path, span), ("read", path, ""), ("edited", path)))
+            if happened is None:
+                return None
+            if last is None or happened[0] > last[0]:
+                last = happened
+    return last
