@@ -91,27 +91,27 @@ def choose(
     return Choice(tuple(search.fill(offers, room)), tuple([offer.piece for offer in offers]))
 
 
-class _Source:
+class _Source(Struct, eq=False):
     """The state of all offers under one label: the unpaid length of the label, and the characters taken."""
 
-    __slots__ = ("label", "offers", "taken")
-
-    def __init__(self, label: int) -> None:
-        self.label, self.taken = label, 0
-        self.offers: list[_Offer] = []
+    label: int
+    taken: int = 0
+    offers: list[_Offer] = []
 
 
-class _Offer:
+class _Offer(Struct, eq=False):
     """A piece that could be chosen, its terms that are not covered yet, and its value when it was last
     computed.
     """
 
-    __slots__ = ("factor", "fresh", "gain", "length", "piece", "source", "taken", "value")
-
-    def __init__(self, piece: Piece, fresh: list[int], source: _Source, length: float, factor: float) -> None:
-        self.piece, self.fresh, self.source, self.length, self.factor = piece, fresh, source, length, factor
-        self.gain = self.value = 0.0
-        self.taken = False
+    piece: Piece
+    fresh: list[int]
+    source: _Source
+    length: float
+    factor: float
+    gain: float
+    value: float
+    taken: bool = False
 
 
 class _Search:
@@ -135,10 +135,10 @@ class _Search:
                 source = sources.get(said := label(piece))
                 if source is None:
                     source = sources[said] = _Source(len(said) + 1 if said else 0)
-                offer = _Offer(piece, fresh, source, len(piece.text) + overhead, times)
-                offer.gain = times * sum(map(value_of, fresh))
-                offer.value = offer.gain / (offer.length + source.label)
-                if offer.value > 0:
+                length, gain = len(piece.text) + overhead, times * sum(map(value_of, fresh))
+                value = gain / (length + source.label)
+                if value > 0:
+                    offer = _Offer(piece, fresh, source, length, times, gain, value)
                     source.offers.append(offer)
                     self.offers.append(offer)
 
@@ -166,10 +166,9 @@ class _Search:
     def _update_value(self, offer: _Offer) -> float:
         """Recompute the value that an offer would add now, per character."""
         source, covered = offer.source, self.covered
-        fresh = [term for term in offer.fresh if term not in covered]
-        if len(fresh) < len(offer.fresh):
-            offer.fresh = fresh
-            offer.gain = offer.factor * sum(map(self.worth.__getitem__, fresh))
+        if not covered.isdisjoint(offer.fresh):
+            offer.fresh = [term for term in offer.fresh if term not in covered]
+            offer.gain = offer.factor * sum(map(self.worth.__getitem__, offer.fresh))
         offer.value = offer.gain / (1 + source.taken / self.fair) / (offer.length + source.label)
         return offer.value
 
