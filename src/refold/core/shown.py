@@ -97,7 +97,7 @@ class Room(Struct, frozen=True):
         return index < shown.protected and not self.is_pinned(shown.items[index])
 
 
-class Edit(Struct, frozen=True):
+class Edit(Struct, frozen=True, gc=False):
     """One recorded change between the client's messages and the messages sent."""
 
     stage: str
@@ -152,6 +152,8 @@ def numbered_parts(message: Message) -> Sequence[tuple[int, Part, int | None]]:
     Reasoning is skipped and not counted: a stage may have dropped it, and a handle must mean the same part
     before and after.
     """
+    if len(message.parts) == 1 and type(message.parts[0]) is not Reasoning:
+        return ((0, message.parts[0], None),)
     parts = [(place, part) for place, part in enumerate(message.parts) if type(part) is not Reasoning]
     if len(parts) == 1:
         return ((*parts[0], None),)

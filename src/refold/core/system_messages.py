@@ -29,7 +29,8 @@ def is_setting(message: Message) -> bool:
 
 def newest_instruction(items: Iterable[Item]) -> int | None:
     """Number of the newest system or developer message with text."""
-    return max((item.seq for item in items if is_instruction(item.message)), default=None)
+    found = [item for item in items if item.message.role in INSTRUCTION_ROLES]
+    return max((item.seq for item in found if is_instruction(item.message)), default=None)
 
 
 def legal_order(

@@ -37,6 +37,7 @@ from refold.core.policy import Moment
 from refold.core.shown import Edit
 from refold.model.budget import WindowSource
 from refold.model.errors import RefoldError
+from refold.model.message import ToolResult
 from refold.model.summary import Author, Summary
 from refold.model.tokens import Source, Usage
 from refold.ports.models import PaidQuestion
@@ -510,7 +511,7 @@ def as_part_of(start: CompactionStart, events: Iterable[Event]) -> Iterator[Even
 
 def reductions(edits: Sequence[Edit], before: Folded) -> tuple[Reduction, ...]:
     """Return the effect of each stage, in the order of the stages."""
-    results = {item.seq for item in before.items.items if item.message.results}
+    results = {item.seq for item in before.items.items if ToolResult in map(type, item.message.parts)}
     stages = dict.fromkeys(edit.stage for edit in edits)
     return tuple(
         _reduction(stage, [edit for edit in edits if edit.stage == stage], results) for stage in stages

@@ -10,8 +10,9 @@ from msgspec import Struct, structs
 
 from refold.core.shown import Item, Room, Shown, StageResult, changed, handle_of, numbered_parts
 from refold.core.stages.parts import rebuilt
-from refold.model.message import File, Image, Part, Text, ToolResult
+from refold.model.message import File, Image, Message, Part, Text, ToolResult
 
+_MEDIA = frozenset((Image, File))
 _LONGEST_URL = 200
 """Longer addresses carry a signature or the data itself, and are of no use as text."""
 
@@ -23,7 +24,7 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
     def apply(self, shown: Shown, room: Room) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
         for index, item in enumerate(shown.items[: shown.protected]):
-            if not room.may_touch(shown, index):
+            if not _holds_media(item.message) or not room.may_touch(shown, index):
                 continue
             for place, part, number in numbered_parts(item.message):
                 described = self._described(part, item, number)
@@ -50,6 +51,15 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
 
     def _is_media(self, part: Part) -> bool:
         return isinstance(part, Image) or (self.files and isinstance(part, File))
+
+
+def _holds_media(message: Message) -> bool:
+    """True if a part is an image or a file, or a tool result with one."""
+    for part in message.parts:
+        inner = part.parts if type(part) is ToolResult else (part,)
+        if not _MEDIA.isdisjoint(map(type, inner)):
+            return True
+    return False
 
 
 def describe(part: Part, handle: str) -> str:

@@ -22,7 +22,7 @@ _SHORTEST_VALUE = 60
 """Argument values are not cut below this: paths, ids and flags are shorter and identify the call."""
 
 
-class ShownPart(Struct, frozen=True):
+class ShownPart(Struct, frozen=True, gc=False):
     """A shown part that can be shortened, by the index of its message and its place in it."""
 
     index: int
@@ -37,7 +37,7 @@ class ShownPart(Struct, frozen=True):
         return handle_of(self.item.seq, self.number)
 
 
-class Result(Struct, frozen=True):
+class Result(Struct, frozen=True, gc=False):
     """A shown tool result, with the call that it answers."""
 
     index: int
@@ -130,8 +130,10 @@ def stub_result(result: ToolResult, text: str) -> ToolResult:
 
 def _as_text(result: ToolResult, text: str) -> Text:
     """The first text of the result with other words; a new one if the result has none."""
-    first = next((part for part in result.parts if type(part) is Text), None)
-    return Text(text) if first is None else structs.replace(first, text=text)
+    for part in result.parts:
+        if type(part) is Text:
+            return structs.replace(part, text=text)
+    return Text(text)
 
 
 def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolResult:
@@ -140,7 +142,7 @@ def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolR
     cut = truncate(text, limit, mark, handle)
     if cut == text:
         return result
-    media = tuple(part for part in result.parts if type(part) is not Text)
+    media = [part for part in result.parts if type(part) is not Text]
     return structs.replace(result, parts=(_as_text(result, cut), *media))
 
 

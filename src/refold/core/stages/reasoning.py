@@ -48,7 +48,7 @@ def _latest_turn(shown: Shown) -> int:
 
 def _may_drop(shown: Shown, index: int, room: Room) -> bool:
     message = shown.items[index].message
-    if not any(type(part) is Reasoning for part in message.parts) or not room.may_touch(shown, index):
+    if Reasoning not in map(type, message.parts) or not room.may_touch(shown, index):
         return False
     return not room.dialect.spreads_calls or not _is_bound(shown, index)
 

@@ -31,7 +31,10 @@ class Mark(Struct, frozen=True):
 
     def spell(self, *, handle: str = "", length: int = 0, limit: int = 0, kept: int = 0) -> str:
         filled = self.text.replace("{; handle}", f"; {handle}" if handle else "")
-        filled = filled.replace("{handle}", handle).replace("{kept}", str(kept))
+        filled = filled.replace("{handle}", handle)
+        if "{" not in filled:
+            return filled
+        filled = filled.replace("{kept}", str(kept))
         return filled.replace("{length}", str(length)).replace("{limit}", str(limit))
 
 
