@@ -275,6 +275,7 @@ def _tool_tokens(tool: Tool, counter: TokenCounter) -> int:
 
 MEDIA_TOKENS = 256
 """Flat cost of an image or file: its true cost depends on resolution and provider."""
+_MEDIA = frozenset((Image, File))
 _MESSAGE_CHARACTERS = 12
 _SYSTEM_BLOCK_CHARACTERS = 20
 _TOOL_CHARACTERS = 20
@@ -289,11 +290,11 @@ class CharacterEstimate:
         return len(text) * 2 // 5
 
     def message(self, message: Message, /) -> int:
-        parts = list(_flat(message.parts))
+        parts = _flat(message.parts)
         characters = sum(map(_characters, parts)) + _MESSAGE_CHARACTERS
         if message.role == "system":
             characters += _SYSTEM_BLOCK_CHARACTERS * _blocks(message)
-        media = sum(isinstance(part, Image | File) for part in parts)
+        media = 0 if _MEDIA.isdisjoint(map(type, parts)) else sum(type(part) in _MEDIA for part in parts)
         return characters * 2 // 5 + MEDIA_TOKENS * media
 
     def tools(self, tools: Iterable[Tool], /) -> int:
@@ -308,17 +309,18 @@ def estimate_window(window: Window) -> int:
     return sum(map(counter.message, messages)) + counter.tools(window.fixed.tools)
 
 
-def _flat(parts: Iterable[Part]) -> Iterable[Part]:
+def _flat(parts: tuple[Part, ...]) -> Sequence[Part]:
     """The parts of a message and those inside its results."""
-    for part in parts:
-        yield part
-        if isinstance(part, ToolResult):
-            yield from part.parts
+    if ToolResult not in map(type, parts):
+        return parts
+    return [one for part in parts for one in (part, *(part.parts if type(part) is ToolResult else ()))]
 
 
 def _characters(part: Part) -> int:
+    if type(part) is Text:
+        return len(part.text)
     match part:
-        case Text() | Reasoning():
+        case Reasoning():
             return len(part.text)
         case ToolCall():
             return _bytes(part.id) + _bytes(part.kind) + _bytes(part.name) + _bytes(part.arguments)
@@ -348,4 +350,4 @@ def _tool_characters(tool: Tool) -> int:
 
 
 def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

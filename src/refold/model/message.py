@@ -129,8 +129,8 @@ class Message(Struct, frozen=True, gc=False):
 
     def with_parts(self, parts: tuple[Part, ...]) -> Message:
         """The same message with other parts. Fields that Refold does not know stay."""
-        origin = self.origin and structs.replace(self.origin, edited=True)
-        return structs.replace(self, parts=parts, origin=origin)
+        origin = self.origin and Origin(self.origin.dialect, self.origin.raw, edited=True)
+        return Message(self.role, parts, origin)
 
     def bare(self) -> Message:
         """The content alone, without the original JSON: equal for equal messages from different formats."""
@@ -224,13 +224,13 @@ def _visible_inner(part: Text | Image | File | Opaque) -> Text | Image | File | 
 
 def characters(part: Part) -> int:
     """Characters of text in a part."""
+    if isinstance(part, Text):  # the usual kinds first: this runs for every message of every view
+        return len(part.text)
+    if isinstance(part, ToolResult):
+        return sum(map(characters, part.parts))
+    if isinstance(part, ToolCall):
+        return len(part.name) + len(part.arguments)
     match part:
-        case Text():
-            return len(part.text)
-        case ToolResult():
-            return sum(map(characters, part.parts))
-        case ToolCall():
-            return len(part.name) + len(part.arguments)
         case Reasoning():
             return len(part.text) + len(part.sealed)
         case Image():
@@ -321,10 +321,9 @@ def _in_words(part: Part, told: str) -> Text:
 
 
 def holds_compaction(message: Message) -> bool:
-    if message.role != "assistant":
+    if message.role != "assistant" or Opaque not in map(type, message.parts):  # as in most messages
         return False
-    own = [part for part in message.parts if type(part) is Opaque]  # in most messages none
-    return bool(own) and any(compaction_of(part) is not None for part in own)
+    return any(compaction_of(part) is not None for part in message.parts)
 
 
 def holds_sealed(message: Message) -> bool:

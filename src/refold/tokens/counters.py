@@ -138,16 +138,18 @@ class MessageCounter(ABC):
 
     def message(self, message: Message, /) -> int:
         frame = self._framing
-        return frame.message + sum(_part(part, self.text, frame) for part in message.parts)
+        return frame.message + sum([_part(part, self.text, frame) for part in message.parts])
 
 
 def _part(part: Part, count: _Count, frame: Framing) -> int:
-    if isinstance(part, Text | Reasoning):
+    if isinstance(part, Text):
         return count(part.text)
+    if isinstance(part, ToolResult):
+        return frame.result + sum([_part(inner, count, frame) for inner in part.parts])
     if isinstance(part, ToolCall):
         return frame.call + count(part.name) + count(part.arguments)
-    if isinstance(part, ToolResult):
-        return frame.result + sum(_part(inner, count, frame) for inner in part.parts)
+    if isinstance(part, Reasoning):
+        return count(part.text)
     if isinstance(part, Image):
         return IMAGE_TOKENS
     if isinstance(part, File):
