@@ -405,7 +405,7 @@ class Folded(Struct, frozen=True, dict=True):
         if view.dialect.signed_thinking:
             items = without_reasoning(items, self.seq_at_work, view.counter)
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
-            (item.message for item in items), (item.tokens for item in items)
+            [item.message for item in items], [item.tokens for item in items]
         )
         edited = tuple([item.seq for item in items])
         folded = structs.replace(self, shown=shown, edited=edited, base=self.size)
@@ -415,6 +415,8 @@ class Folded(Struct, frozen=True, dict=True):
     def _placed(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items with system messages at places that the dialect allows."""
         view, messages = self.shown, [item.message for item in items]
+        if not view.dialect.system_follows_user:
+            return items
         first = opening_span(messages) if self.lead.messages else 0
         rest, follows_user = messages[first:], self.lead.ends_with_user
         order = legal_order(rest, view.dialect, follows_user=follows_user)
@@ -434,7 +436,10 @@ class Folded(Struct, frozen=True, dict=True):
     def compacted(self) -> tuple[int, ...]:
         """Numbers of the message with the provider's newest compaction (original or as text) and of its calls' results."""
         items = self.items.items
-        span = compaction_span([self.made.get(item.seq, item.message) for item in items])
+        if self.made:
+            span = compaction_span([self.made.get(item.seq, item.message) for item in items])
+        else:
+            span = self.shown.compaction_span
         return tuple(items[index].seq for index in span)
 
     def in_words(self, twins: Mapping[int, Message]) -> Folded:

@@ -51,7 +51,7 @@ from refold.core.triggers import (
 from refold.core.unread_cut import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.budget import Share, Tokens
-from refold.model.message import Message, compaction_span
+from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCount
 from refold.model.window import Window
@@ -283,7 +283,7 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     items, effective = folded.items.items, effective_for(frame, now)
     if not items:
         return None
-    span = compaction_span([item.message for item in items])
+    span = folded.shown.compaction_span
     at = _cut(folded, frame, now, effective)
     at = max(at, span.stop) if at else 0
     first = folded.summaries[-1].last if folded.summaries else 0

@@ -37,6 +37,7 @@ from refold.model.window import Fixed, Ttl, Violation, Window
 _ANYTHING = msgspec.json.Decoder(msgspec.Raw)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MARK = b'"cache_control"'
+_MEDIA = frozenset((Image, File))
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -46,7 +47,7 @@ def is_empty(message: Message) -> bool:
 
 
 def is_blank(part: Part) -> bool:
-    return type(part) is Text and not part.text.strip()
+    return type(part) is Text and (not part.text or part.text.isspace())
 
 
 def is_only_reasoning(message: Message) -> bool:
@@ -122,26 +123,28 @@ def plain_call_id(call_id: str, dialect: Dialect) -> str:
     return call_id[: dialect.max_call_id] if dialect.max_call_id else call_id
 
 
-def misplaced_parts(message: Message, dialect: Dialect) -> Iterator[tuple[str, str]]:
+def misplaced_parts(message: Message, dialect: Dialect) -> list[tuple[str, str]]:
     """The parts that the dialect does not allow at their position, each with its legal place."""
+    found: list[tuple[str, str]] = []
     role, seen_other = message.role, False
     for part in message.parts:
         kind = type(part)
         if kind is ToolResult:
             if role != "tool":
-                yield "a tool result", "in a tool message"
+                found.append(("a tool result", "in a tool message"))
             elif seen_other:
-                yield "a tool result", "before the text of its message"
+                found.append(("a tool result", "before the text of its message"))
         else:
             seen_other = True
             if (kind is ToolCall or kind is Reasoning) and role != "assistant":
-                yield "a tool call or thinking", "in an assistant message"
+                found.append(("a tool call or thinking", "in an assistant message"))
     if role == "tool" and message.parts and type(message.parts[0]) is not ToolResult and not message.results:
-        yield "text without a tool result", "in a user message"
+        found.append(("text without a tool result", "in a user message"))
     if len(message.parts) > 1:
-        yield from _crowded(message, dialect)
-    if not dialect.media_in_results and role == "tool" and any(map(_has_media, message.parts)):
-        yield "media", "in a user message"
+        found += _crowded(message, dialect)
+    if role == "tool" and not dialect.media_in_results and any(map(_has_media, message.parts)):
+        found.append(("media", "in a user message"))
+    return found
 
 
 def _crowded(message: Message, dialect: Dialect) -> Iterator[tuple[str, str]]:
@@ -164,7 +167,7 @@ def split_items(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
 
 
 def _has_media(part: Part) -> bool:
-    return isinstance(part, ToolResult) and any(isinstance(inner, Image | File) for inner in part.parts)
+    return type(part) is ToolResult and not _MEDIA.isdisjoint(map(type, part.parts))
 
 
 def breakpoints_of(part: Part) -> list[Ttl]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import overload
 
 from msgspec import Struct, structs
@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from refold.core.identity import extend_chain, start_chain
 from refold.core.verify import START, Calls, Progress, finish, step
 from refold.model.dialect import Dialect
-from refold.model.message import Message
+from refold.model.message import Message, opening_span
 from refold.model.tokens import TokenCount, TokenCounter
 from refold.model.window import Violation
 
@@ -68,6 +68,10 @@ class ViewEntry(Struct, frozen=True, gc=False):
     result_tokens_to: int
     turns_to: int
     characters_to: int
+
+
+_BEFORE = ViewEntry(Message("user", ()), 0, START, (), 0, 0, 0, 0)
+"""Stands before the first entry: its totals are zero."""
 
 
 class ViewLog:
@@ -187,17 +191,17 @@ class View(Struct, frozen=True, eq=False):
 
     def extend(self, messages: Iterable[Message], tokens: Iterable[int] = ()) -> View:
         """Append messages. `tokens` are their counts, as far as they are known."""
-        log, known = self.log or ViewLog(Calls(continues=self.continues)), iter(tokens)
+        log = self.log or ViewLog(Calls(continues=self.continues))
         if len(log.entries) != self.size:
             log = log.upto(self.size, self.dialect)
-        for message in messages:
-            entry = self._entry(message, log, next(known, None))
-            index = len(log.entries)
+        last = log.entries[-1] if log.entries else _BEFORE
+        for message, known in zip(messages, chain(tokens, repeat(None)), strict=False):
+            last = self._entry(message, last, log, known)
             if starts_turn(message):
-                log.starts.append(index)
-            if entry.violations:
-                log.broken.append(index)
-            log.entries.append(entry)
+                log.starts.append(len(log.entries))
+            if last.violations:
+                log.broken.append(len(log.entries))
+            log.entries.append(last)
             log.messages.append(message)
         return structs.replace(self, log=log, size=len(log.entries))
 
@@ -250,6 +254,12 @@ class View(Struct, frozen=True, eq=False):
     def chain(self) -> bytes:
         """Hash over all messages so far."""
         return self.log.chain(self.size, self.key) if self.log else start_chain(self.key)
+
+    @property
+    def compaction_span(self) -> range:
+        """The range of `compaction_span` for these messages, without reading them again."""
+        at = self.progress.compaction
+        return range(at, at + opening_span(self.messages(at, at + 2))) if at >= 0 else range(0)
 
     @property
     def progress(self) -> Progress:
@@ -307,17 +317,17 @@ class View(Struct, frozen=True, eq=False):
         log = self.log if len(self._entries) == self.size else self.log.upto(self.size, self.dialect)
         return log.calls.open()
 
-    def _entry(self, message: Message, log: ViewLog, known: int | None) -> ViewEntry:
-        last = log.entries[-1] if log.entries else None
+    def _entry(self, message: Message, last: ViewEntry, log: ViewLog, known: int | None) -> ViewEntry:
+        """The entry of a message after `last`."""
         tokens = self.counter.message(message) if known is None else known
-        state, broken = step(last.progress if last else START, log.calls, message, self.dialect)
+        state, broken = step(last.progress, log.calls, message, self.dialect)
         return ViewEntry(
             message,
             tokens,
             state,
             broken,
-            (last.tokens_to if last else 0) + tokens,
-            (last.result_tokens_to if last else 0) + (tokens if message.role == "tool" else 0),
-            (last.turns_to if last else 0) + starts_turn(message),
-            (last.characters_to if last else 0) + message.characters,
+            last.tokens_to + tokens,
+            last.result_tokens_to + (tokens if message.role == "tool" else 0),
+            last.turns_to + starts_turn(message),
+            last.characters_to + message.characters,
         )
