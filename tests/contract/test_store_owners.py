@@ -104,6 +104,7 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "pins": await store.pins(head),
         "queued": await store.queued(owner, head.branch),
         "commands": await store.commands(owner, head.branch),
+        "lease_holder": await store.lease_holder(owner, head.branch),
         "damaged": await store.damaged(head),
     }
 

@@ -144,6 +144,17 @@ async def test_the_lease_has_one_holder_until_it_expires(store):
     assert await store.lease(ANNA, head.branch, "me", now=8.1, until=9.0) is None
 
 
+async def test_the_lease_of_a_holder_that_has_ended_is_free_at_once(store):
+    head = await begin(store)
+    assert await store.lease_holder(ANNA, head.branch) == ""
+    await store.lease(ANNA, head.branch, "me", now=1.0, until=5.0)
+    assert await store.lease_holder(ANNA, head.branch) == "me"
+
+    assert await store.lease(ANNA, head.branch, "you", now=2.0, until=9.0, ended="them") is None
+    assert await store.lease(ANNA, head.branch, "you", now=2.0, until=9.0, ended="me") == "me"
+    assert await store.lease_holder(ANNA, head.branch) == "you"
+
+
 async def test_a_lease_is_given_back_by_its_holder_only(store):
     head = await begin(store)
     await store.lease(ANNA, head.branch, "me", now=1.0, until=5.0)

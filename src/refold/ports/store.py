@@ -267,8 +267,11 @@ class QueueRows(Protocol):
         """The commands that were run on a branch, oldest first."""
         ...
 
-    async def lease(self, owner: str, branch: str, holder: str, *, now: float, until: float) -> str | None:
-        """Take the lease of a branch if it is free, expired or the holder's own, which extends it (heartbeat).
+    async def lease(
+        self, owner: str, branch: str, holder: str, *, now: float, until: float, ended: str = ""
+    ) -> str | None:
+        """Take the lease of a branch if it is free, expired or the holder's own, which extends it (heartbeat). `ended` is
+        a holder of which it is known that its process has ended: its lease is free as well.
 
         Returns the holder before: an empty text if the lease was free, another name if that program crashed, and None if
         another holder has it.
@@ -276,6 +279,10 @@ class QueueRows(Protocol):
         Raises:
             NotFound: there is no such branch.
         """
+        ...
+
+    async def lease_holder(self, owner: str, branch: str) -> str:
+        """The program that has the lease of a branch, or had it when it crashed; an empty text if it is free."""
         ...
 
     async def release(self, owner: str, branch: str, holder: str) -> None:

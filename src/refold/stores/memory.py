@@ -932,15 +932,20 @@ class MemoryStore:
     async def commands(self, owner: str, branch: str) -> list[CommandEntry]:
         return [row for row in self._tables(owner).commands.values() if row.branch == branch]
 
-    async def lease(self, owner: str, branch: str, holder: str, *, now: float, until: float) -> str | None:
+    async def lease(
+        self, owner: str, branch: str, holder: str, *, now: float, until: float, ended: str = ""
+    ) -> str | None:
         tables = self._tables(owner)
         if branch not in tables.heads:
             raise NotFound("there is no such branch")
         before, ends = tables.leases.get(branch, ("", now))
-        if before != holder and ends > now:
+        if before not in (holder, ended) and ends > now:
             return None
         tables.leases[branch] = holder, until
         return before
+
+    async def lease_holder(self, owner: str, branch: str) -> str:
+        return self._tables(owner).leases.get(branch, ("", 0.0))[0]
 
     async def release(self, owner: str, branch: str, holder: str) -> None:
         leases = self._tables(owner).leases

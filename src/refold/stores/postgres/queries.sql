@@ -177,6 +177,11 @@ WHERE owner = :owner AND branch = :branch AND seq >= :first AND seq < :last
 ORDER BY seq
 LIMIT :limit
 
+-- name: lock_lease
+-- The program that has the lease of a branch, or had it when it crashed, until the end of this transaction: one that gives it
+-- back at this moment is not taken for one that crashed.
+SELECT holder FROM lease WHERE owner = :owner AND branch = :branch FOR UPDATE
+
 -- name: search_messages
 -- Messages that match, best first, of the newest that do; the mark in the query keeps it away from what is another's.
 -- The steps are kept apart, for what a planner knows of a table that grows all the time is never quite true.

@@ -48,13 +48,20 @@ def commands(owner: str, branch: str) -> Transaction[list[CommandEntry]]:
     return [rows.to_command(row) for row in found]
 
 
-def lease(owner: str, branch: str, holder: str, *, now: float, until: float) -> Transaction[str | None]:
+def lease(
+    owner: str, branch: str, holder: str, *, now: float, until: float, ended: str = ""
+) -> Transaction[str | None]:
     place = {"owner": owner, "branch": branch}
-    before = yield "get_lease", place
-    taken = yield "take_lease", {**place, "holder": holder, "now": now, "until": until}
+    before = yield "lock_lease", place
+    taken = yield "take_lease", {**place, "holder": holder, "now": now, "until": until, "ended": ended}
     if not taken:
         return None
     return str(before[0][0]) if before else ""
+
+
+def lease_holder(owner: str, branch: str) -> Transaction[str]:
+    found = yield "get_lease", {"owner": owner, "branch": branch}
+    return str(found[0][0]) if found else ""
 
 
 def release(owner: str, branch: str, holder: str) -> Transaction[None]:

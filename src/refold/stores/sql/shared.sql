@@ -273,10 +273,10 @@ SELECT id, branch, kind, body, is_begun, at FROM pending WHERE owner = :owner AN
 DELETE FROM lease WHERE owner = :owner AND branch = :branch AND holder = :holder
 
 -- name: take_lease
--- Take the lease of a branch that is free, or whose time is over; extend one's own.
+-- Take the lease of a branch that is free, or whose time is over, or whose holder has ended; extend one's own.
 INSERT INTO lease (owner, branch, holder, until) VALUES (:owner, :branch, :holder, :until)
 ON CONFLICT (owner, branch) DO UPDATE SET holder = excluded.holder, until = excluded.until
-WHERE lease.holder = excluded.holder OR lease.until <= :now
+WHERE lease.holder IN (excluded.holder, :ended) OR lease.until <= :now
 RETURNING holder
 
 -- name: take_pending

@@ -92,6 +92,7 @@ class SqlStore:
     keep_command = _writes(queue.keep_command)
     commands = _reads(queue.commands)
     lease = _writes(queue.lease)
+    lease_holder = _reads(queue.lease_holder)
     release = _writes(queue.release)
 
     # Vectors

@@ -222,6 +222,10 @@ CROSS JOIN message ON message.id = found.id
 WHERE found.before < :bytes
 ORDER BY found.id
 
+-- name: lock_lease
+-- The program that has the lease of a branch, or had it when it crashed, until the end of this transaction.
+SELECT holder FROM lease WHERE owner = :owner AND branch = :branch
+
 -- name: merge_words
 -- Write some pages of the index of all owners' words anew, without what was deleted.
 INSERT INTO words (words, rank) VALUES ('merge', :pages)
