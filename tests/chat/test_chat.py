@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
 import refold
+from refold.chat import chat as chat_module
 from refold.chat.chat import CallUsage, Queued, ToolEnded, ToolStarted
 from refold.core.pairs import repair
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError
 from refold.testing import Broken, Refuse, ScriptedUpstream, Slow, call, say, think
 from refold.wire.sse import ReasoningDelta
-from tests.chat.chats import FORMATS, Gate, chatting, done, messages, results, said, sent, text_of
+from tests.chat.chats import FORMATS, Gate, chatting, done, messages, provider, results, said, sent, text_of
 
 every_format = pytest.mark.parametrize("wire", FORMATS)
 
@@ -362,3 +365,84 @@ async def test_a_caller_that_stops_reading_does_not_stop_the_reply():
             if isinstance(event, refold.Done):
                 break
         assert (await said(chat.conversation))[-1][1].endswith("several events.")
+
+
+async def test_an_upstream_that_ends_without_a_reply_fails():
+    class Silent:
+        model = "m-1"
+
+        async def stream(self, ask):
+            for word in ("So", " it"):
+                yield refold.TextDelta(word)
+
+    async with (
+        refold.Engine("memory:", model="m-1", window=32_000) as engine,
+        refold.Chat(await engine.conversation("talk"), Silent()) as chat,
+    ):
+        events = await sent(chat, "Hello?")
+        assert (done(events).status, text_of(events)) == ("failed", "So it")
+        assert done(events).problem.startswith("the upstream ended without a reply")
+        assert await said(chat.conversation) == [("user", "Hello?"), ("assistant", "So it")]
+
+
+async def test_a_stream_that_nobody_reads_keeps_the_newest_events(monkeypatch):
+    monkeypatch.setattr(chat_module, "MAX_UNREAD", 5)
+    async with ScriptedUpstream(otherwise="A reply of several words in several events.") as server:
+        async with chatting(server) as chat:
+            unread = chat.events()
+            for _ in range(3):
+                await sent(chat, "Hello?")
+        left = [one async for one in unread]
+        assert len(left) == 5
+        assert isinstance(left[-1], refold.Done)
+        assert [one async for one in chat.events()] == [], "a chat that is closed has none"
+
+
+async def test_a_stream_that_is_dropped_is_forgotten():
+    async with ScriptedUpstream() as server, chatting(server) as chat:
+        dropped = weakref.ref(chat.events())
+        gc.collect()
+        assert dropped() is None
+
+
+async def test_a_model_that_cannot_be_used_changes_nothing():
+    async with ScriptedUpstream(otherwise="Yes.") as server, chatting(server) as chat:
+        with pytest.raises(ConfigError):
+            await chat.use_model("nobody:m-9")
+        chat.conversation.reconfigure = refuse
+        with pytest.raises(ConfigError, match="no room"):
+            await chat.use_model("m-2")
+        assert chat.model == "m-1"
+        assert text_of(await sent(chat, "Hello?")) == "Yes."
+
+
+async def refuse(**_):
+    raise ConfigError("no room")
+
+
+async def test_closing_a_chat_stops_tools_that_run_again_after_a_crash():
+    started = asyncio.Event()
+
+    @refold.tool(idempotent=True)
+    async def look() -> str:
+        """Hang."""
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    calls = {
+        "role": "assistant",
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
+    }
+    async with (
+        asyncio.timeout(20),
+        ScriptedUpstream() as server,
+        refold.Engine("memory:", model="m-1", window=32_000) as engine,
+    ):
+        talk = await engine.conversation("talk")
+        await talk.add("go", calls)
+        head = talk.journal.head
+        await engine.store.lease(head.owner, head.branch, "dead", now=1.0, until=2.0)
+        async with refold.Chat(talk, provider(server), tools=[look]):
+            await started.wait()
+        assert (await said(talk))[-1] == ("tool", "interrupted: may have run")

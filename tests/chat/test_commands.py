@@ -9,7 +9,7 @@ import pytest
 import refold
 from refold.chat.commands import COMMANDS, Command, command_table
 from refold.engine.engine import Engine
-from refold.model.errors import NotFound
+from refold.model.errors import ConfigError, NotFound
 from refold.ports.records import CommandEntry
 from refold.testing import ScriptedUpstream, call, echo, say
 from tests.chat.chats import FORMATS, Gate, chatting, messages, reply_of, said, sent, text_of
@@ -35,6 +35,8 @@ def read(path: str) -> str:
         ("/stop", "/abort", ""),
         ("/cancel", "/abort", ""),
         ("/resume  #12", "/resume", "#12"),
+        ("/compact\tthe tide", "/compact", "the tide"),
+        ("/compact\nthe tide", "/compact", "the tide"),
     ],
 )
 def test_a_command_is_its_first_word(text, name, arguments):
@@ -300,6 +302,46 @@ async def test_an_unknown_command_names_the_nearest():
             reply_of(await sent(chat, "/qqqqqq")) == "There is no command /qqqqqq: /help lists the commands"
         )
         assert not server.requests
+
+
+@pytest.mark.parametrize("preset", ["lis", "refold"])
+async def test_tools_that_are_to_be_summarised_stay_so_with_another_preset(preset):
+    kept = refold.tool(name="keep", prune="summarise")(lambda: "x" * 3_000)
+    script = [
+        one
+        for n in range(3)
+        for one in (say(call("keep", id=f"k{n}"), call("read", {"path": "a"}, id=f"r{n}")), "Read.")
+    ]
+    async with (
+        ScriptedUpstream(*script) as server,
+        chatting(server, tools=[read, kept], conversation={"preset": "lis"}) as chat,
+    ):
+        await sent(chat, f"/preset {preset}")
+        await sent(chat, "/model m-2")
+        for n in range(3):
+            await sent(chat, f"Read {n}.")
+        await sent(chat, "/preset lis")
+        await sent(chat, "/prune")
+        shown = {
+            result.call_id: len(result.text)
+            for item in chat.conversation.state.folded.items.items
+            for result in item.message.results
+        }
+        assert shown["r0"] < 100
+        assert shown["k0"] == 3_000
+
+
+@pytest.mark.parametrize("name", ["shout", "/Shout", "/two words", "", "/"])
+def test_a_command_that_nobody_can_type_is_refused(name):
+    async def shout(_):
+        return ""
+
+    with pytest.raises(ConfigError, match="cannot be the name of a command"):
+        refold.Chat(
+            refold.Conversation("m"),
+            "m@http://localhost:1/v1",
+            commands=[Command(name=name, summary="", run=shout)],
+        )
 
 
 async def test_plugins_add_commands():

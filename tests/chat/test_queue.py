@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
 
 import pytest
 
 import refold
+from refold.chat import chat as chat_module
+from refold.chat.holder import name_holder
 from refold.chat.tools import INTERRUPTED
 from refold.engine.archive import pack
 from refold.engine.engine import Engine
-from refold.ports.records import QueuedEntry
+from refold.model.errors import NotFound, StoreError
+from refold.ports.records import CommandEntry, QueuedEntry
 from refold.testing import ScriptedUpstream, call, echo, say
-from tests.chat.chats import FORMATS, Gate, chatting, done, messages, said, sent, text_of
+from tests.chat.chats import FORMATS, Gate, chatting, done, messages, reply_of, said, sent, text_of
 
 
 async def until(stream, kind, count=1):
@@ -368,3 +373,243 @@ async def test_a_message_that_arrives_during_a_tool_call_waits_for_the_end_of_th
         assert [role for role, _ in await said(chat.conversation)] == [
             "user", "assistant", "tool", "assistant", "user", "assistant",
         ]  # fmt: skip
+
+
+async def test_a_message_that_is_stored_while_the_debounced_queue_is_read_resets_the_timer(
+    store, monkeypatch
+):
+    """The worker reads the queue for the debounce; a command comes before it has the answer, and must not wait."""
+    read, is_slow, reached, opened = store.queued, True, asyncio.Event(), asyncio.Event()
+
+    async def read_slowly(owner, branch):
+        nonlocal is_slow
+        found = await read(owner, branch)
+        if is_slow and found and reads.append(1) is None and len(reads) == 2:
+            is_slow = False
+            reached.set()
+            await opened.wait()
+        return found
+
+    reads: list[int] = []
+    monkeypatch.setattr(store, "queued", read_slowly)
+    async with (
+        asyncio.timeout(20),
+        ScriptedUpstream() as server,
+        chatting(server, store, debounce_s=3_600.0) as chat,
+    ):
+        stream = chat.events()
+        await chat.put("one")
+        await reached.wait()
+        await chat.put("/new")
+        opened.set()
+        await until(stream, refold.CommandReply)
+
+
+async def test_a_message_that_another_program_takes_at_once_ends(store, monkeypatch):
+    """It has left the queue before this program has looked into it."""
+    enqueue, engine = store.enqueue, Engine(store, model="m-1", window=32_000)
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        other = await engine.conversation("talk")
+        head = other.journal.head
+        while await store.lease_holder(head.owner, head.branch):  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(0.01)
+
+        async def taken_at_once(head, entry):
+            await enqueue(head, entry)
+            await other.add_queued([entry])
+
+        monkeypatch.setattr(store, "enqueue", taken_at_once)
+        assert done(await sent(chat, "one")).status == "elsewhere"
+        assert await said(chat.conversation) == [("user", "one")]
+    await engine.rest()
+
+
+async def test_a_reply_that_a_crash_cut_off_comes_before_what_waits(store):
+    """As without the crash: the reply was being produced when the rest was typed."""
+    await left_behind(store, queued("n", "/compact", "command"), queued("b", "two"), said=("one",))
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        stream = chat.events()
+        await until(stream, refold.Done, 2)
+        assert [text for _, text in await said(chat.conversation)] == ["one", "one", "two", "two"]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_a_message_before_a_command_stays_unanswered_after_a_crash(store, is_kept):
+    await left_behind(store, queued("c", "/compact", "command"), said=("one",))
+    engine = Engine(store)
+    talk = await engine.conversation("talk")
+    head = talk.journal.head
+    await store.begin_command(head.owner, "c")
+    if is_kept:
+        entry = CommandEntry(
+            id="c", branch=head.branch, session=head.session, size=1, text="/compact", reply="Done."
+        )
+        await store.keep_command(head.owner, entry)
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        assert text_of(await sent(chat, "two")) == "two"
+        assert [text for _, text in await said(chat.conversation)] == ["one", "two", "two"]
+    await engine.rest()
+
+
+async def test_a_command_that_fails_does_not_block_the_queue(store):
+    async def fail(_):
+        raise ValueError("no wind")
+
+    async def leave(_):
+        raise SystemExit(3)
+
+    own = [
+        refold.Command(name="/sail", summary="fail", run=fail),
+        refold.Command(name="/leave", summary="fail", run=leave),
+        refold.Command(name="/look", summary="fail", run=fail, is_immediate=True),
+    ]
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store, commands=own) as chat:
+        assert reply_of(await sent(chat, "/sail")) == "⚠️ /sail failed: ValueError: no wind"
+        assert reply_of(await sent(chat, "/leave")) == "⚠️ /leave failed: SystemExit: 3"
+        assert reply_of(await sent(chat, "/look")) == "⚠️ /look failed: ValueError: no wind"
+        assert text_of(await sent(chat, "one")) == "one"
+
+
+async def test_a_command_that_hangs_does_not_keep_the_chat_from_closing(store, monkeypatch):
+    monkeypatch.setattr(chat_module, "CLOSE_S", 0.05)
+    ran, hangs, started = [], True, asyncio.Event()
+
+    async def hang(_):
+        ran.append(1)
+        started.set()
+        await asyncio.Event().wait() if hangs else None
+        return "Done."
+
+    own = [refold.Command(name="/hang", summary="wait", run=hang)]
+    async with asyncio.timeout(20), ScriptedUpstream(otherwise=echo) as server:
+        async with chatting(server, store, commands=own) as chat:
+            await chat.put("/hang")
+            await started.wait()
+            await chat.put("one")
+        hangs = False
+        async with chatting(server, store, commands=own) as chat:
+            await until(chat.events(), refold.Done)
+            assert len(ran) == 2, "it runs again, as after a crash"
+            assert [text for _, text in await said(chat.conversation)] == ["one", "one"]
+
+
+async def test_calls_that_an_error_of_the_store_left_open_get_a_result(store, monkeypatch):
+    """The conversation is valid again before the next message is added."""
+
+    @refold.tool
+    def fire() -> str:
+        """Fire."""
+        return "boom"
+
+    script = say(call("fire", id="c1")), "Yes."
+    async with ScriptedUpstream(*script) as server, chatting(server, store, tools=[fire]) as chat:
+        with monkeypatch.context() as patched:
+            patched.setattr(chat.conversation, "add_results", broken)
+            ended = done(await sent(chat, "one"))
+            assert ended.status == "failed"
+            assert ended.problem.startswith("the disk is full")
+        assert text_of(await sent(chat, "two")) == "Yes."
+        assert [text for _, text in await said(chat.conversation)] == [
+            "one", "fire", "boom", "two", "Yes.",
+        ]  # fmt: skip
+
+
+async def broken(*_, **__):
+    raise StoreError("the disk is full")
+
+
+async def test_an_abort_right_after_a_message_is_not_lost(store):
+    """The reply has not begun: the message is stored without one, and the next one is answered."""
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        stream = chat.events()
+        await chat.put("one")
+        assert chat.abort()
+        await chat.put("two")
+        ended = await until(stream, refold.Done)
+        if len(ended[0].entries) == 1:
+            assert ended[0].status == "aborted"
+            ended = await until(stream, refold.Done)
+        assert ended[0].status == "answered"
+        assert [text for _, text in await said(chat.conversation)] == ["one", "two", "two"]
+        assert not chat.abort()
+
+
+async def test_a_caller_that_is_cancelled_while_its_message_is_stored_leaves_nothing_stuck(
+    store, monkeypatch
+):
+    enqueue, reached, opened = store.enqueue, asyncio.Event(), asyncio.Event()
+
+    async def store_slowly(head, entry):
+        reached.set()
+        await opened.wait()
+        await enqueue(head, entry)
+
+    async with (
+        asyncio.timeout(20),
+        ScriptedUpstream(otherwise=echo) as server,
+        chatting(server, store) as chat,
+    ):
+        stream = chat.events()
+        monkeypatch.setattr(store, "enqueue", store_slowly)
+        putting = asyncio.create_task(chat.put("one"))
+        await reached.wait()
+        putting.cancel()
+        await asyncio.sleep(0)
+        opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        await until(stream, refold.Done)
+        assert [text for _, text in await said(chat.conversation)] == ["one", "one"]
+
+
+async def test_the_lease_of_a_program_that_was_killed_here_is_free_at_once(store):
+    """Nobody waits until it expires."""
+    engine = Engine(store, model="m-1", window=32_000)
+    talk = await engine.conversation("talk")
+    await talk.add("one")
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await child.wait()
+    machine, _, _, suffix = name_holder("x").split(".")
+    holder = f"{machine}.{child.pid}.1.{suffix}"
+    head, now = talk.journal.head, time.time()
+    await store.lease(head.owner, head.branch, holder, now=now, until=now + 3_600)
+    await engine.rest()
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        await until(chat.events(), refold.Done)
+        assert await said(chat.conversation) == [("user", "one"), ("assistant", "one")]
+
+
+async def test_messages_that_waited_during_a_reply_are_not_debounced_again():
+    gate = Gate("First.")
+    clock = [0.0]
+    async with (
+        ScriptedUpstream(gate, otherwise=echo) as server,
+        chatting(server, debounce_s=60.0, conversation={"clock": lambda: clock[0]}) as chat,
+    ):
+        stream = chat.events()
+        await chat.put("one")
+        clock[0] = 61.0
+        chat.typing()
+        clock[0] = 122.0
+        chat._stirred.set()
+        await gate.reached.wait()
+        await chat.put("two")
+        clock[0] = 200.0
+        gate.opened.set()
+        await until(stream, refold.Done, 2)
+        assert len(server.requests) == 2
+
+
+async def test_the_end_of_a_conversation_is_told(store):
+    gate = Gate("Never.")
+    async with ScriptedUpstream(gate, otherwise=echo) as server, chatting(server, store) as chat:
+        stream = chat.events()
+        await chat.put("one")
+        await gate.reached.wait()
+        head = chat.conversation.journal.head
+        await store.delete(head.owner, head.conversation)
+        gate.opened.set()
+        (ended,) = await until(stream, refold.Done)
+        assert ended.status == "failed"
+        with pytest.raises(NotFound):
+            await chat.put("two")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import sys
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
 import pytest
 
 import refold
+from refold.chat import tools as tools_module
 from refold.chat.tools import run_tool
-from refold.model.errors import ConfigError
-from refold.model.message import ToolCall
+from refold.model.errors import BudgetError, ConfigError
+from refold.model.message import Text, ToolCall, ToolResult
 from refold.testing import ScriptedUpstream, call, say
-from tests.chat.chats import chatting, results, sent, text_of
+from tests.chat.chats import chatting, done, results, sent, text_of
 
 SERVER = """
 from mcp.server import MCPServer
@@ -129,3 +133,242 @@ async def test_a_dead_mcp_server_is_named_and_the_chat_goes_on():
         assert len(chat.problems) == 2
         assert chat.problems[0].startswith("the MCP server 'ships' cannot be used")
         assert text_of(await sent(chat, "Hello?")) == "Hello."
+
+
+# Whatever a tool does is a result
+
+DONE = "Well."
+
+
+async def answer_of(tools, *names: str, **settings):
+    """Call tools once, and return their results, and the reply to the next message."""
+    calls = say(*(call(name, id=f"c{n}") for n, name in enumerate(names)))
+    async with (
+        ScriptedUpstream(calls, DONE, "Next.", window=None) as server,
+        chatting(server, tools=tools, **settings) as chat,
+    ):
+        events = await sent(chat, "Go.")
+        assert done(events).status == "answered", done(events).problem
+        assert text_of(await sent(chat, "And now?")) == "Next."
+        found = {one.call_id: one.text for one in events if isinstance(one, refold.ToolEnded)}
+        return [found[f"c{n}"] for n in range(len(names))]
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+RAISED = [
+    (SystemExit(3), "error: SystemExit: 3"),
+    (KeyboardInterrupt(), "error: KeyboardInterrupt"),
+    (asyncio.CancelledError(), "error: CancelledError"),
+    (GeneratorExit(), "error: GeneratorExit"),
+    (TimeoutError("the line is dead"), "error: TimeoutError: the line is dead"),
+    (BaseExceptionGroup("two", [SystemExit(1)]), "error: BaseExceptionGroup: two (1 sub-exception)"),
+    (Unprintable(), "error: Unprintable"),
+    (ValueError("half of a pair: \ud800"), "error: ValueError: half of a pair: ?"),
+]
+
+
+@pytest.mark.parametrize(("raised", "told"), RAISED, ids=[type(one).__name__ for one, _ in RAISED])
+async def test_whatever_a_tool_raises_is_told_to_the_model(raised, told):
+    @refold.tool
+    def threaded() -> str:
+        """Raise in a thread."""
+        raise raised
+
+    @refold.tool
+    async def awaited() -> str:
+        """Raise in the loop."""
+        raise raised
+
+    assert await answer_of([threaded, awaited], "threaded", "awaited") == [told, told]
+
+
+async def test_a_stop_iteration_in_a_thread_is_told_to_the_model():
+    @refold.tool
+    def stop() -> str:
+        """Raise."""
+        raise StopIteration
+
+    assert await answer_of([stop], "stop") == ["error: RuntimeError: StopIteration"]
+
+
+async def test_a_tool_that_ignores_its_end_is_left_behind(monkeypatch):
+    monkeypatch.setattr(tools_module, "GRACE_S", 0.01)
+    goes_on = asyncio.Event()
+
+    @refold.tool(timeout_s=0.01)
+    async def stubborn() -> str:
+        """Never end."""
+        while not goes_on.is_set():
+            with suppress(asyncio.CancelledError):
+                await goes_on.wait()
+        return ""
+
+    try:
+        assert await answer_of([stubborn], "stubborn") == [
+            "error: no result after 0.01 s; it may still be running"
+        ]
+    finally:
+        goes_on.set()
+
+
+async def test_a_result_of_50_mb_is_cut():
+    big = "tide " * 10_000_000
+
+    @refold.tool
+    def shout() -> str:
+        """Give too much."""
+        return big
+
+    @refold.tool
+    def fail() -> str:
+        """Give too much."""
+        raise ValueError(big)
+
+    async def whole(_):
+        return ToolResult("other", (Text(big),))
+
+    own = refold.ChatTool(name="whole", run=whole)
+    found = await answer_of([shout, fail, own], "shout", "fail", "whole")
+    assert all("[cut: the result has 50,0" in one[-100:] for one in found)
+    assert all(len(one) < 1_000_200 for one in found)
+
+
+async def test_a_value_that_cannot_be_written_is_told_to_the_model():
+    class Odd:
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    @refold.tool
+    def odd() -> object:
+        """Return what cannot be written."""
+        return Odd()
+
+    assert await answer_of([odd], "odd") == ["error: ValueError: no words"]
+
+
+async def test_a_question_that_fails_declines_the_call():
+    @refold.tool(dangerous=True)
+    def erase() -> str:
+        """Erase."""
+        return "gone"
+
+    def confirm(_):
+        raise EOFError
+
+    assert await answer_of([erase], "erase", confirm=confirm) == [
+        "declined: the user did not confirm this call"
+    ]
+
+
+@pytest.mark.parametrize("schema", ["", "no json", "[]", '"object"', '{"type": "string"}', "{}", "\ud800"])
+def test_a_wrong_schema_is_refused_where_it_is_written(schema):
+    async def run(_):
+        return ""
+
+    with pytest.raises(ConfigError, match="the schema of the tool 'odd' is no JSON schema of an object"):
+        refold.ChatTool(name="odd", schema=schema, run=run)
+
+
+# MCP servers that fail
+
+DYING = """
+import os
+from mcp.server import MCPServer
+server = MCPServer("ship")
+@server.tool()
+def die() -> str:
+    "Ends the server."
+    os._exit(1)
+server.run(TRANSPORT)
+"""
+
+
+async def test_a_server_that_dies_is_told_to_the_model_and_the_chat_goes_on(tmp_path):
+    path = tmp_path / "ship.py"
+    path.write_text(DYING.replace("TRANSPORT", '"stdio"'))
+    script = say(call("die", id="c1")), DONE, say(call("die", id="c2")), DONE
+    async with (
+        ScriptedUpstream(*script) as server,
+        chatting(server, mcp=[f"{sys.executable} {path}"]) as chat,
+    ):
+        for _ in range(2):
+            events = await sent(chat, "Go.")
+            assert results(events)[0].startswith("error: the MCP server '")
+            assert "gave no result" in results(events)[0]
+            assert text_of(events) == DONE
+
+
+async def test_an_http_server_that_dies_is_told_to_the_model_and_the_chat_goes_on(tmp_path):
+    path, port = tmp_path / "ship.py", free_port()
+    path.write_text(DYING.replace("TRANSPORT", f'"streamable-http", port={port}'))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(path), stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        await until_open(port)
+        script = say(call("die", id="c1")), DONE, say(call("die", id="c2")), DONE
+        async with (
+            ScriptedUpstream(*script) as server,
+            chatting(server, mcp=[f"http://127.0.0.1:{port}/mcp"]) as chat,
+        ):
+            assert chat.problems == []
+            for _ in range(2):
+                events = await sent(chat, "Go.")
+                assert results(events)[0].startswith("error: the MCP server '")
+                assert text_of(events) == DONE
+    finally:
+        await process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+async def until_open(port: int) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return
+
+
+async def test_tools_of_a_server_with_odd_names_or_names_twice(tmp_path):
+    path = tmp_path / "ship.py"
+    path.write_text(
+        SERVER.replace("def heading", "def add").replace("@server.tool()", '@server.tool(name="ship.sink")')
+    )
+
+    @refold.tool
+    def add(a: int) -> int:
+        """Ours."""
+        return a
+
+    async with (
+        ScriptedUpstream(DONE) as server,
+        chatting(server, tools=[add], mcp=[f"{sys.executable} {path}"]) as chat,
+    ):
+        (problem,) = chat.problems
+        assert problem.endswith("is left out: there is another 'add'")
+        await sent(chat, "Go.")
+        assert [one.name for one in server.requests[0].request.tools] == ["recall", "add", "ship_sink"]
+
+
+async def test_a_chat_that_cannot_start_leaves_no_server_running(tmp_path):
+    path, mark = tmp_path / "ship.py", tmp_path / "ended"
+    path.write_text(SERVER + f"\nopen({str(mark)!r}, 'w').close()\n")
+    huge = refold.tool(name="huge", description="word " * 40_000)(lambda: "")
+    async with ScriptedUpstream() as server:
+        with pytest.raises(BudgetError):
+            async with chatting(server, tools=[huge], mcp=[f"{sys.executable} {path}"]):
+                pass
+    assert mark.exists(), "the server has ended"

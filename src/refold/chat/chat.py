@@ -14,16 +14,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias
+from weakref import WeakSet
 
 import msgspec
 from msgspec import Struct, structs
 
 from refold.chat.commands import Command, CommandTable, ReadCommand, command_table, keep, keep_run
+from refold.chat.holder import has_ended, name_holder
 from refold.chat.tools import (
     ABORTED,
     DECLINED,
@@ -32,12 +34,14 @@ from refold.chat.tools import (
     ToolServer,
     definitions,
     failed,
+    run_guarded,
     run_tool,
     tool,
 )
 from refold.engine.conversation import Conversation
 from refold.engine.events import Event, UsageRecorded, text_of
 from refold.engine.state import State
+from refold.engine.summary_jobs import settled
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError, UpstreamError
 from refold.model.message import Message, ToolCall, ToolResult
 from refold.model.tokens import Usage
@@ -55,16 +59,21 @@ from refold.wire.sse import ReasoningDelta, TextDelta
 _log = logging.getLogger("refold")
 
 LEASE_S = 10.0
-"""Seconds after which the lease of a crashed program is free. It is extended three times as often."""
+"""Seconds after which the lease of a crashed program is free. It is extended three times as often. On the same machine a lease
+is free as soon as its process has ended."""
 PARALLEL_TOOLS = 4
 """Calls of one reply that run at the same time: more would compete for the same disk and the same servers."""
 MAX_ROUNDS = 100
 """Rounds of tool calls in one reply: a model that never ends is stopped."""
+MAX_UNREAD = 10_000
+"""Events that a stream keeps for a reader that is behind: several long replies."""
+CLOSE_S = 5.0
+"""Seconds that a command has to end when the chat is closed."""
 BROKEN_OFF = "not run: the reply broke off"
 
 DoneStatus: TypeAlias = Literal["answered", "unanswered", "aborted", "failed", "elsewhere"]
-"""Answered; stored, and a command followed it, so that no model was asked; aborted; failed, with the problem;
-answered by another program."""
+"""Answered; stored, and a command followed it, so that no model was asked; aborted; failed, with the problem (if the store
+failed, the message may still be in the queue, and goes first next time); taken by another program."""
 
 
 class ToolStarted(Struct, frozen=True, tag="tool_started"):
@@ -131,31 +140,37 @@ _Letter: TypeAlias = tuple[ChatEvent, tuple[str, ...]]
 
 class ChatEvents(AsyncIterator[ChatEvent]):
     """The events of a chat, from the creation of the stream until the chat is closed; with `entry`, only those
-    about one entry, until its end.
+    about one entry. A reader that is more than `MAX_UNREAD` events behind loses the oldest ones.
     """
 
-    def __init__(self, close: Callable[[ChatEvents], None]) -> None:
-        self._letters: asyncio.Queue[_Letter | None] = asyncio.Queue()
-        self._close = close
+    def __init__(self) -> None:
+        self._unread: deque[_Letter] = deque(maxlen=MAX_UNREAD)
+        self._arrived, self._is_closed = asyncio.Event(), False
         self.entry = ""
 
-    def put(self, letter: _Letter | None) -> None:
-        self._letters.put_nowait(letter)
+    def put(self, letter: _Letter) -> None:
+        if not (self._is_closed or (self.entry and self.entry not in letter[1])):
+            self._unread.append(letter)
+            self._arrived.set()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ChatEvent:
-        while (letter := await self._letters.get()) is not None:
-            event, entries = letter
-            if not self.entry or self.entry in entries:
-                return event
-        self.put(None)  # a second reader ends as well
-        raise StopAsyncIteration
+        while True:
+            while self._unread:
+                event, entries = self._unread.popleft()
+                if not self.entry or self.entry in entries:
+                    return event
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
 
     def close(self) -> None:
-        self._close(self)
-        self.put(None)
+        """End the stream after the events that are not read yet."""
+        self._is_closed = True
+        self._arrived.set()
 
 
 class Chat:
@@ -175,7 +190,8 @@ class Chat:
             `Provider`, or an upstream that is open.
         tools: functions that the model may call, see `refold.tool`.
         mcp: MCP servers whose tools it may call: URLs, or command lines that start them. `name=` in front of
-            one gives its tools a prefix. One that does not start is named in `problems`.
+            one gives its tools a prefix. One that does not start, and a tool that cannot be used, is named in
+            `problems`.
         recall: whether the model may bring back what left its context.
         commands: commands of your own, beside or in place of those of Refold and of installed packages.
         confirm: is asked before a dangerous tool runs. Without it, such calls are declined.
@@ -209,7 +225,7 @@ class Chat:
         self.conversation = conversation
         self.table = CommandTable([*command_table(), *commands])
         self.problems: list[str] = []
-        """Why an MCP server is missing."""
+        """Why an MCP server, or a tool of one, is missing."""
         self._given, self._provider = upstream, provider_of(upstream) if isinstance(upstream, str) else None
         if isinstance(upstream, Provider):
             self._provider = upstream
@@ -221,25 +237,36 @@ class Chat:
         self._confirm, self._confirming = confirm, asyncio.Lock()
         self._debounce_s, self._lease_s = debounce_s, lease_s
         self._slots = asyncio.Semaphore(parallel_tools)
-        self._holder = f"{os.getpid()}-{conversation.journal.new_id()[:8]}"
-        self._streams: list[ChatEvents] = []
+        self._holder = name_holder(conversation.journal.new_id()[:8])
+        self._streams: WeakSet[ChatEvents] = WeakSet()
         self._connection = AsyncExitStack()
         self._worker: asyncio.Task[None] | None = None
         self._turn: asyncio.Task[None] | None = None
+        """The reply that is being produced, or the calls of a crashed program that run again."""
+        self._command: asyncio.Task[str | BaseException | None] | None = None
+        """The command of the queue that runs."""
         self._notices: asyncio.Task[None] | None = None
         self._stirred = asyncio.Event()
         """Somebody typed, a message or a command came, the reply is aborted, or the chat is closed."""
-        self._is_hurried = self._is_dropped = self._is_debouncing = False
+        self._typed_at = 0.0
         self._is_unchecked = True
         """Whether a crashed program may have left a message without its reply."""
-        self._is_closed = self._is_woken = False
+        self._may_be_open = True
+        """Whether calls without a result may have been left."""
+        self._is_closed = self._is_woken = self._is_elsewhere = False
         self._about: tuple[str, ...] = ()
         """The entries that the events are about now."""
         self._finished: dict[str, ToolResult] = {}
-        """Results of the running round of calls."""
+        """Results of the last round of calls. If they could not be stored, they are stored later."""
         self._waiting = 0
-        self._mine: set[str] = set()
+        self._mine: dict[str, QueuedEntry] = {}
         """Entries of this program that have not ended."""
+        self._stored: set[str] = set()
+        """Those of them that are stored."""
+        self._taken: list[str] = []
+        """Messages that this program took out of the queue, and that have not ended."""
+        self._dropped: set[str] = set()
+        """Messages that were aborted before their reply began."""
 
     # Lifecycle
 
@@ -249,49 +276,56 @@ class Chat:
         Raises:
             ConfigError: the upstream's settings cannot work, or the conversation stores no content.
         """
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+        self._wake()
+        return self
+
+    async def _open(self) -> None:
         self.conversation.journal.check_content()
-        await self._connect(self._provider)
-        for server in self._servers:
-            try:
-                found = await server.open()
-            except (UpstreamError, ConfigError) as error:
-                self.problems.append(str(error))
-            else:
-                self._tools |= {one.name: one for one in found}
+        if self._provider is None:
+            assert not isinstance(self._given, str | Provider)
+            self._upstream = self._given
+        else:
+            self._upstream = await self._connection.enter_async_context(open_upstream(self._provider))
+        opened = await asyncio.gather(*map(_open_server, self._servers))
+        for server, found in zip(self._servers, opened, strict=True):
+            self.problems += server.problems
+            for one in found:
+                if one.name in self._tools:
+                    self.problems.append(
+                        f"a tool of the MCP server {server.name!r} is left out: there is another {one.name!r}"
+                    )
+                self._tools.setdefault(one.name, one)
         chosen = [*self._tools.values()]
         rules = {one.name: one.prune for one in chosen if one.prune != "prune"}
         dialect = self.conversation.state.frame.fixed.dialect
         await self.conversation.set_tools(definitions(chosen, dialect), rules=rules)
         self._reader = self.conversation.events()
         self._notices = asyncio.create_task(self._pass_on_events())
-        self._wake()
-        return self
-
-    async def _connect(self, provider: Provider | None) -> None:
-        if provider is None:
-            assert not isinstance(self._given, str | Provider)
-            self._upstream = self._given
-            return
-        connection = AsyncExitStack()
-        self._upstream = await connection.enter_async_context(open_upstream(provider))
-        before, self._connection = self._connection, connection
-        await before.aclose()
 
     async def close(self) -> None:
         """Stop the reply in progress, keep what was received of it, and disconnect. What is queued stays queued, and is
-        answered when the chat is opened again.
+        answered when the chat is opened again. A command that runs has a few seconds to end; after them it stays in
+        the queue as after a crash.
         """
         self._is_closed = True
-        self.abort()
+        if self._turn is not None:
+            self._turn.cancel()
         self._stirred.set()
-        if self._worker is not None:
-            await asyncio.wait({self._worker})
+        while self._worker is not None and not self._worker.done():
+            await asyncio.wait({self._worker}, timeout=CLOSE_S)
+            if self._command is not None:
+                self._command.cancel()
         if self._notices is not None:
             self._notices.cancel()
+            await asyncio.wait({self._notices})
         for stream in [*self._streams]:
             stream.close()
-        for server in self._servers:
-            await server.close()
+        await asyncio.gather(*(server.close() for server in self._servers))
         await self._connection.aclose()
 
     async def __aenter__(self) -> Self:
@@ -310,7 +344,8 @@ class Chat:
                     case refold.TextDelta():
                         print(event.text, end="")
 
-        The reply goes on if the caller stops reading; `abort` stops it.
+        The reply goes on if the caller stops reading; `abort` stops it. If the chat is closed meanwhile, the events end
+        without a `Done`, and a message that waits stays in the queue.
 
         Args:
             content: a text, a list of content parts, or a whole message, in the format of the conversation.
@@ -347,14 +382,21 @@ class Chat:
         body = str(content).strip().encode() if is_command else await self._encoded(content)
         kind: Literal["message", "command"] = "command" if is_command else "message"
         queued = QueuedEntry(id=entry, branch=journal.head.branch, kind=kind, body=body, at=journal.clock())
-        self._mine.add(entry)
-        await journal.store.enqueue(journal.head, queued)
-        self._waiting += 1
-        if self._turn is not None:
-            self._emit(Queued(entry, self._waiting), (entry,))
-        self._is_hurried |= is_command
-        self._stirred.set()
-        self._wake()
+        self._mine[entry] = queued
+        try:
+            await settled(journal.store.enqueue(journal.head, queued))
+        except BaseException:
+            self._mine.pop(entry, None)  # nobody waits for its end; it is answered if it was stored
+            raise
+        else:
+            if entry in self._mine:  # else it is answered already
+                self._stored.add(entry)
+            self._waiting += 1
+            if self._turn is not None:
+                self._emit(Queued(entry, self._waiting), (entry,))
+        finally:
+            self._stirred.set()
+            self._wake()
         return entry
 
     async def _encoded(self, content: object) -> bytes:
@@ -373,27 +415,33 @@ class Chat:
 
     def typing(self) -> None:
         """Say that the person types: messages that wait for the end of the debounce wait on."""
+        self._typed_at = self.conversation.journal.clock()
         self._stirred.set()
 
     def abort(self) -> bool:
         """Stop the reply that is being produced. What was received is kept, and open calls get the result "aborted".
-        Messages that wait for the end of the debounce are stored without a reply. Returns False if there is neither.
+        Messages whose reply has not begun, such as those that wait for the end of the debounce, are stored without
+        one. During a reply, messages that wait in the queue are answered. Returns False if there is nothing to stop.
         """
-        if self._turn is not None and not self._turn.done():
-            self._turn.cancel()
-            return True
-        if self._is_debouncing:
-            self._is_dropped = True
-            self._stirred.set()
-            return True
-        return False
+        if self._turn is not None:
+            return self._turn.cancel()
+        waiting = {which for which, one in self._mine.items() if one.kind == "message"} - self._dropped
+        if not waiting or self._is_elsewhere:
+            return False
+        self._dropped |= waiting
+        self._stirred.set()
+        return True
 
     # Output
 
     def events(self) -> ChatEvents:
-        """Return all events of the chat, from now until it is closed."""
-        stream = ChatEvents(lambda one: self._streams.remove(one) if one in self._streams else None)
-        self._streams.append(stream)
+        """Return all events of the chat, from now until it is closed. A reader that is more than 10,000 events behind
+        loses the oldest ones.
+        """
+        stream = ChatEvents()
+        self._streams.add(stream)
+        if self._is_closed:
+            stream.close()
         return stream
 
     async def history(self) -> list[Mapping[str, Any] | CommandEntry]:
@@ -436,9 +484,12 @@ class Chat:
             )
         is_whole = "@http" in model or model.partition(":")[0] != model
         provider = provider_of(model) if is_whole else structs.replace(self._provider, model=model)
-        await self._connect(provider)
-        self._provider = provider
-        await self.conversation.reconfigure(model=provider.model)
+        async with AsyncExitStack() as connection:
+            upstream = await connection.enter_async_context(open_upstream(provider))
+            await self.conversation.reconfigure(model=provider.model)
+            before, self._connection = self._connection, connection.pop_all()
+        self._provider, self._upstream = provider, upstream
+        await before.aclose()
 
     def _emit(self, event: ChatEvent, about: tuple[str, ...] | None = None) -> None:
         letter = event, self._about if about is None else about
@@ -453,12 +504,19 @@ class Chat:
         if not isinstance(event, UsageRecorded):
             self._emit(Notice(text_of(event), event))
 
-    def _finish(self, entries: Sequence[str], status: DoneStatus, problem: str = "") -> None:
+    def _finish(self, entries: Iterable[str], status: DoneStatus, problem: str = "") -> None:
         """Emit the end of messages, after the notices about them."""
+        ended = tuple(entries)
         for event in self._reader.read_all():
             self._notice(event)
-        self._mine -= {*entries}
-        self._emit(Done(tuple(entries), status, problem), tuple(entries))
+        self._forget(ended)
+        self._emit(Done(ended, status, problem), ended)
+
+    def _forget(self, entries: Iterable[str]) -> None:
+        for one in entries:
+            self._mine.pop(one, None)
+            self._stored.discard(one)
+            self._dropped.discard(one)
 
     # Commands
 
@@ -483,10 +541,21 @@ class Chat:
         else:
             if not await store.begin_command(owner, entry.id):
                 return  # another program has run it
-            reply = await keep_run(self.conversation, text, found, chat=self, entry=entry.id)
+            run = keep_run(self.conversation, text, found, chat=self, entry=entry.id)
+            self._command = asyncio.create_task(run_guarded(run))
+            try:
+                await asyncio.wait({self._command})
+                if self._command.cancelled():
+                    return  # the chat is closed: it stays in the queue
+                ended = self._command.result()
+            finally:
+                self._command = None
+            if not isinstance(ended, str):
+                raise ended or StoreError("the command did not end")
+            reply = ended
         for event in self._reader.read_all():
             self._notice(event)
-        self._mine.discard(entry.id)
+        self._forget((entry.id,))
         self._emit(CommandReply(entry.id, name, reply), (entry.id,))
 
     # The worker: one task that takes the queue's entries in their order
@@ -503,62 +572,75 @@ class Chat:
         while not self._is_closed:
             self._is_woken = False
             if self._is_unchecked or await self._queued():
-                return True
+                return not self._is_closed
             if not self._is_woken:
                 return False
         return False
 
     async def _work(self) -> None:
-        journal = self.conversation.journal
-        store, owner, branch = journal.store, journal.head.owner, journal.head.branch
-        waiting: list[str] = []
-        """Entries of this program for which another one has the lease."""
+        told: set[str] = set()
+        """Entries that wait for another program."""
         try:
-            while waiting or await self._has_work():
-                if self._is_closed:
-                    return
-                now = journal.clock()
-                before = await store.lease(owner, branch, self._holder, now=now, until=now + self._lease_s)
-                waiting = await self._note_waiting(waiting, is_elsewhere=before is None)
+            while await self._has_work():
+                before = await self._take_lease()
+                self._is_elsewhere = before is None
                 if before is None:
+                    await self._note_waiting(told)
                     await self._wait(self._lease_s / 3)
-                    continue
-                beating = asyncio.create_task(self._extend_lease())
-                try:
-                    is_owed = await self._heal() if before not in ("", self._holder) else False
-                    self._is_unchecked = False
-                    await self._take_entries(is_owed=is_owed)
-                finally:
-                    beating.cancel()
-                    await store.release(owner, branch, self._holder)
+                else:
+                    await self._work_with_lease(is_crashed=before not in ("", self._holder))
         except Exception as error:  # noqa: BLE001 - whoever waits for the end of a message hears of it
             problem = str(error) if isinstance(error, RefoldError) else type(error).__name__
             _log.warning("the chat could not go on: %s", problem)
-            self._finish([*self._mine], "failed", problem)
+            self._may_be_open = True
+            self._finish(
+                [one for one in self._mine if one in {*self._stored, *self._taken}], "failed", problem
+            )
         finally:
-            self._about = ()
+            self._about, self._is_elsewhere = (), False
 
-    async def _note_waiting(self, before: Sequence[str], *, is_elsewhere: bool) -> list[str]:
-        """Emit what has become of entries while another program had the lease: they wait, or it has taken them."""
-        entries = [one.id for one in await self._queued()]
-        if gone := [one for one in before if one not in entries]:
-            self._finish(gone, "elsewhere")
-        if not is_elsewhere:
-            return []
-        for place, one in enumerate(entries, 1):
-            if one not in before and one in self._mine:
-                self._emit(Queued(one, place), (one,))
-        return [one for one in entries if one in self._mine]
+    async def _take_lease(self) -> str | None:
+        """Take the lease, or extend it. Returns the holder before; None if another program has it, and still runs."""
+        journal = self.conversation.journal
+        store, owner, branch, now = journal.store, journal.head.owner, journal.head.branch, journal.clock()
+        until = now + self._lease_s
+        before = await store.lease(owner, branch, self._holder, now=now, until=until)
+        if before is None and has_ended(holder := await store.lease_holder(owner, branch)):
+            return await store.lease(owner, branch, self._holder, now=now, until=until, ended=holder)
+        return before
+
+    async def _work_with_lease(self, *, is_crashed: bool) -> None:
+        journal = self.conversation.journal
+        beating = asyncio.create_task(self._extend_lease())
+        try:
+            is_lost = is_crashed and await self._heal()
+            self._is_unchecked = False
+            await self._take_entries(is_lost=is_lost)
+        finally:
+            beating.cancel()
+            await asyncio.wait({beating})  # else it might take the lease again
+            await journal.store.release(journal.head.owner, journal.head.branch, self._holder)
+
+    async def _note_waiting(self, told: set[str]) -> None:
+        for place, one in enumerate(await self._queued(), 1):
+            if one.id in self._mine and one.id not in told:
+                told.add(one.id)
+                self._emit(Queued(one.id, place), (one.id,))
 
     async def _queued(self) -> list[QueuedEntry]:
-        journal = self.conversation.journal
+        """Return the queue. Entries of this program that left it without this program were taken by another one. What
+        stirs from now on may be missing in the answer, so `_wait` does not wait then.
+        """
+        journal, stored = self.conversation.journal, self._stored.copy()
+        self._stirred.clear()
         found = await journal.store.queued(journal.head.owner, journal.head.branch)
         self._waiting = len(found)
+        if gone := stored.difference((one.id for one in found), self._taken):
+            self._finish([one for one in self._mine if one in gone], "elsewhere")
         return found
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait until something stirs, or so long. Returns whether something did."""
-        self._stirred.clear()
+        """Wait until something has stirred since the queue was read, or so long. Returns whether something did."""
         if self._is_closed:
             return True
         with suppress(TimeoutError):
@@ -568,68 +650,71 @@ class Chat:
         return False
 
     async def _extend_lease(self) -> None:
-        journal = self.conversation.journal
         while True:
             await asyncio.sleep(self._lease_s / 3)
-            until = journal.clock() + self._lease_s
             with suppress(StoreError):  # the next one may succeed; if not, the commits decide
-                await journal.store.lease(
-                    journal.head.owner, journal.head.branch, self._holder, now=journal.clock(), until=until
-                )
+                await self._take_lease()
 
-    async def _take_entries(self, *, is_owed: bool) -> None:
-        """Take entries out of the queue until it is empty, and ask the model whenever it is and a message came last."""
-        taken: list[str] = []
+    async def _take_entries(self, *, is_lost: bool) -> None:
+        """Take entries out of the queue until it is empty, and ask the model whenever it is and a message came last.
+
+        `is_lost`: a reply was lost in a crash. It is asked for before the queue is taken, as it was before the crash.
+        """
+        self._taken = []
         while not self._is_closed:
-            entries = await self._queued()
+            entries = [] if is_lost else await self._queued()
             if entries and entries[0].kind == "command":
-                if taken:
-                    self._finish(taken, "unanswered")
-                taken, is_owed = [], False
+                self._finish_turn("unanswered")
+                if await self._take_lease() is None:
+                    return  # another program runs it
                 await self._run_queued(entries[0])
             elif entries:
                 if await self._debounced(entries):
                     continue
-                messages = entries[
-                    : next((n for n, one in enumerate(entries) if one.kind == "command"), None)
-                ]
-                self._about = (*taken, *(one.id for one in messages))
-                try:
-                    await self.conversation.add_queued(messages)
-                except NotFound:  # another program has taken one of them
-                    await self._note_elsewhere(messages)
-                    continue
-                taken += [one.id for one in messages]
-                is_owed = True
-            elif is_owed and self._is_dropped:
-                self._is_dropped, is_owed = False, False
-                self._finish(taken, "aborted")
-                taken = []
-            elif is_owed:
-                self._about = tuple(taken)
+                await self._add_messages(entries)
+            elif is_lost or not self._dropped.issuperset(self._taken):
+                self._about, is_lost = tuple(self._taken), False
                 status, problem = await self._reply()
-                self._finish(taken, status, problem)
-                taken, is_owed = [], False
+                self._finish_turn(status, problem)
+                if status == "elsewhere":
+                    return
+            elif self._taken:
+                self._finish_turn("aborted")
             else:
                 return
-        if taken:
-            self._finish(taken, "unanswered")
+        self._finish_turn("aborted")
+
+    def _finish_turn(self, status: DoneStatus, problem: str = "") -> None:
+        """Emit the end of the messages that were taken. After a crash these may be none that anybody waits for."""
+        taken, self._taken = self._taken, []
+        if taken or status not in ("unanswered", "aborted"):
+            self._finish(taken, status, problem)
+
+    async def _add_messages(self, entries: Sequence[QueuedEntry]) -> None:
+        """Add the messages at the beginning of the queue to the conversation."""
+        commands = (number for number, one in enumerate(entries) if one.kind == "command")
+        messages = entries[: next(commands, None)]
+        ids = [one.id for one in messages]
+        if self._may_be_open and not await self._complete_calls():
+            self._dropped |= {*ids}
+        self._about = (*self._taken, *ids)
+        try:
+            await self.conversation.add_queued(messages)
+        except NotFound:  # another program has taken one of them
+            left = {one.id for one in await self._queued()}
+            if left.issuperset(ids):
+                raise
+        else:
+            self._taken += ids
 
     async def _debounced(self, entries: Sequence[QueuedEntry]) -> bool:
         """Wait for the end of the debounce. Returns True if something stirred, so that the queue is to be read again."""
-        is_rushed = self._is_hurried or self._is_dropped or any(one.kind == "command" for one in entries)
-        self._is_hurried = False
+        is_rushed = any(one.kind == "command" or one.id in self._dropped for one in entries)
         if is_rushed or self._debounce_s <= 0:
             return False
-        self._is_debouncing = True
-        try:
-            return await self._wait(self._debounce_s)
-        finally:
-            self._is_debouncing = False
-
-    async def _note_elsewhere(self, messages: Sequence[QueuedEntry]) -> None:
-        left = {one.id for one in await self._queued()}
-        self._finish([one.id for one in messages if one.id not in left], "elsewhere")
+        quiet_s = self.conversation.journal.clock() - max(self._typed_at, *(one.at for one in entries))
+        left_s = self._debounce_s - max(0.0, quiet_s)
+        return left_s > 0 and await self._wait(left_s)
 
     # A reply
 
@@ -671,34 +756,41 @@ class Chat:
             calls = [call for message in reply.messages for call in message.calls]
             if not calls:
                 return
-            size = self.conversation.size
-            self._finished = {}
-            results = await asyncio.gather(*(self._run_call(call) for call in calls))
+            size, self._finished = self.conversation.size, {}
+            results = await self._run_calls(calls)
             await self.conversation.add_results(results, at=size)
         raise UpstreamError(
             f"the model called tools {MAX_ROUNDS} times in a row", hint="send a message to go on"
         )
 
+    async def _run_calls(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        return await asyncio.gather(*map(self._run_call, calls))
+
     async def _run_call(self, call: ToolCall) -> ToolResult:
         async with self._slots:
             self._emit(ToolStarted(call.id, call.name, call.arguments))
             result = await self._confirmed(call) or await run_tool(self._tools, call)
-            result = structs.replace(result, call_id=call.id)
             self._finished[call.id] = result
             self._emit(ToolEnded(call.id, call.name, result.text, result.is_error))
             return result
 
     async def _confirmed(self, call: ToolCall) -> ToolResult | None:
         """Return the result of a dangerous call that the person declines; None if it may run."""
-        found = self._tools.get(call.name)
+        found, confirm = self._tools.get(call.name), self._confirm
         if found is None or not found.is_dangerous:
             return None
-        is_allowed: object = False
-        if self._confirm is not None:
-            async with self._confirming:  # one question at a time
-                asked = self._confirm(call)
-                is_allowed = await asked if inspect.isawaitable(asked) else asked
-        return None if is_allowed is True else failed(call, DECLINED)
+        if confirm is None:
+            return failed(call, DECLINED)
+
+        async def ask() -> object:
+            asked = confirm(call)
+            return await asked if inspect.isawaitable(asked) else asked
+
+        async with self._confirming:  # one question at a time
+            answer = await run_guarded(ask())
+        if isinstance(answer, BaseException):
+            _log.warning("a call was declined, because it could not be confirmed: %s", type(answer).__name__)
+        return None if answer is True else failed(call, DECLINED)
 
     async def _close_calls(self, result: Callable[[ToolCall], ToolResult]) -> None:
         """Give every open call of the last reply a result."""
@@ -706,18 +798,53 @@ class Chat:
         if calls := open_calls(self.conversation.state):
             await self.conversation.add_results([result(call) for call in calls], at=self.conversation.size)
 
-    async def _heal(self) -> bool:
-        """Complete what a crashed program left: open calls get a result. Returns whether a message has no reply yet."""
+    async def _complete_calls(self) -> bool:
+        """Give calls that were left without a result one: those of idempotent tools run again. Returns False if that was
+        aborted, or if another program has gone on meanwhile.
+        """
         await self.conversation.load()
-        calls = open_calls(self.conversation.state)
         harmless = {one.name for one in self._tools.values() if one.is_idempotent}
-        again = [call for call in calls if call.name in harmless]
-        runs = await asyncio.gather(*map(self._run_call, again))
-        done = dict(zip((call.id for call in again), runs, strict=True))
-        await self._close_calls(lambda call: done.get(call.id) or failed(call, INTERRUPTED))
-        state, session = self.conversation.state, self.conversation.journal.session
-        last = state.folded.originals(max(session.first, state.size - 1), state.size)
-        return bool(last) and last[-1].role in ("user", "tool")
+        left = [call for call in open_calls(self.conversation.state) if call.id not in self._finished]
+        again = [call for call in left if call.name in harmless]
+        is_aborted = False
+        if again:
+            turn = self._turn = asyncio.create_task(self._run_again(again))
+            try:
+                await asyncio.wait({turn})
+                is_aborted = turn.cancelled()
+            finally:
+                turn.cancel()
+                self._turn = None
+        try:
+            await self._close_calls(lambda call: self._finished.get(call.id) or failed(call, INTERRUPTED))
+        except Conflict:
+            return False
+        self._may_be_open = False
+        return not is_aborted
+
+    async def _run_again(self, calls: Sequence[ToolCall]) -> None:
+        await self._run_calls(calls)
+
+    async def _heal(self) -> bool:
+        """Complete what a crashed program left. Returns whether it was producing a reply."""
+        is_wanted = await self._complete_calls()
+        state, journal = self.conversation.state, self.conversation.journal
+        last = state.folded.originals(max(journal.session.first, state.size - 1), state.size)
+        if not last or last[-1].role not in ("user", "tool"):
+            return False
+        # A command that changes the conversation comes after messages that are not to be answered.
+        waiting = await self._queued()
+        if waiting and waiting[0].is_begun:
+            return False
+        later = [
+            one
+            for one in await journal.store.commands(journal.head.owner, journal.head.branch)
+            if one.size == state.size
+        ]
+        found = [self.table.read(one.text) for one in later]
+        return is_wanted and all(
+            one is None or one.command is None or one.command.is_immediate for one in found
+        )
 
 
 def open_calls(state: State) -> list[ToolCall]:
@@ -737,6 +864,15 @@ def open_calls(state: State) -> list[ToolCall]:
             if answered is not None:
                 found.remove(answered)
     return found
+
+
+async def _open_server(server: ToolServer) -> list[ChatTool]:
+    """Return the tools of a server; none if it does not start, which is said in its `problems`."""
+    try:
+        return await server.open()
+    except (UpstreamError, ConfigError) as error:
+        server.problems.append(str(error))
+        return []
 
 
 def _recall_tool(conversation: Conversation) -> ChatTool:

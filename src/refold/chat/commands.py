@@ -18,14 +18,17 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from refold.chat.tools import problem_of
 from refold.core.shown import handle_of
 from refold.engine.conversation import Conversation
 from refold.engine.events import pruning, short
 from refold.engine.history import last_change
 from refold.engine.session_search import find_sessions
 from refold.engine.sessions import can_be_resumed, line_of
-from refold.model.errors import InvalidWindow, NotFound, RefoldError
+from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError
 from refold.ports.records import CommandEntry, Session
+
+_log = logging.getLogger("refold")
 
 MAX_SESSIONS = 5
 """Sessions in a list: as many as one looks through."""
@@ -93,9 +96,19 @@ class ReadCommand(Struct, frozen=True):
 
 
 class CommandTable:
-    """Commands by name and alias. Later ones replace earlier ones of the same name."""
+    """Commands by name and alias. Later ones replace earlier ones of the same name.
+
+    Raises:
+        ConfigError: nobody could type the name of a command.
+    """
 
     def __init__(self, commands: Sequence[Command]) -> None:
+        for name in [name for one in commands for name in (one.name, *one.aliases)]:
+            if name[:1] != "/" or name != name.lower() or name.split() != [name] or name == "/":
+                raise ConfigError(
+                    f"{name[:80]!r} cannot be the name of a command",
+                    hint="use a slash and a word, such as /shout",
+                )
         self._commands = {one.name: one for one in commands}
         self._names = {name: one for one in commands for name in (one.name, *one.aliases)}
 
@@ -112,8 +125,8 @@ class CommandTable:
 
     def read(self, text: str) -> ReadCommand | None:
         """Return the command that a text is; None for a message. A text such as `/etc/hosts` is a message."""
-        word, _, rest = text.strip().partition(" ")
-        word = word.lower()
+        word, *others = text.split(maxsplit=1) or [""]
+        word, rest = word.lower(), "".join(others)
         if word in self._names:
             return ReadCommand(self._names[word], rest.strip())
         if not (word.startswith("/") and word[1:].replace("-", "").isalpha() and "\n" not in text.strip()):
@@ -162,6 +175,9 @@ async def keep_run(
             reply = await found.command.run(CommandCall(conversation, found.arguments, chat))
         except RefoldError as error:
             reply = f"⚠️ {error}"
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a plugin's: it must not stay at the head of the queue
+            _log.warning("the command %s failed: %s", found.command.name, type(error).__name__)
+            reply = f"⚠️ {found.command.name} failed: {problem_of(error)}"
     await keep(conversation, text, reply, session=session, size=size, entry=entry)
     return reply
 

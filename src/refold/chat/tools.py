@@ -21,13 +21,13 @@ import inspect
 import re
 import shlex
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Annotated, Any, TypeVar, get_type_hints, overload
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.stages.tool_results import ToolRule
 from refold.model.dialect import Dialect
@@ -42,6 +42,8 @@ MAX_CHARACTERS = 1_000_000
 """Of one result. What is longer is cut when it is stored: no window holds it, and a store would keep it for ever."""
 CLOSE_S = 5.0
 """Seconds that an MCP server has to end."""
+GRACE_S = 1.0
+"""Seconds that a tool has to end after its cancellation."""
 INTERRUPTED = "interrupted: may have run"
 """The result of a call that was open when its program crashed."""
 ABORTED = "aborted"
@@ -49,8 +51,10 @@ ABORTED = "aborted"
 DECLINED = "declined: the user did not confirm this call"
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 _ARGUMENT = re.compile(r"[ \t]*+\*{0,2}(\w++)[ \t]*+(?:\([^)\n]*+\))?+:(.*)")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ChatTool(Struct, frozen=True, kw_only=True):
@@ -69,6 +73,22 @@ class ChatTool(Struct, frozen=True, kw_only=True):
     timeout_s: float = TIMEOUT_S
     prune: ToolRule = "prune"
     """What becomes of old results where the policy prunes them: "summarise" keeps them until they are summarised."""
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            ConfigError: no provider takes a tool of this name, or with this schema.
+        """
+        check_name(self.name)
+        try:
+            schema = msgspec.json.decode(self.schema)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, TypeError):
+            schema = None
+        if not isinstance(schema, dict) or schema.get("type") != "object":
+            raise ConfigError(
+                f"the schema of the tool {self.name!r} is no JSON schema of an object",
+                hint='give one such as {"type": "object", "properties": {"path": {"type": "string"}}}',
+            )
 
 
 @overload
@@ -255,7 +275,9 @@ def definitions(tools: Sequence[ChatTool], dialect: Dialect) -> list[object]:
 
 
 async def run_tool(tools: Mapping[str, ChatTool], call: ToolCall) -> ToolResult:
-    """Run a call, and return its result. It never raises: a failure is a result that says what happened."""
+    """Run a call, and return its result. It never raises, except if the caller is cancelled: a failure of any kind, a
+    `SystemExit` too, is a result that says what happened.
+    """
     found = tools.get(call.name)
     if found is None:
         known = ", ".join(tools) or "none"
@@ -264,22 +286,61 @@ async def run_tool(tools: Mapping[str, ChatTool], call: ToolCall) -> ToolResult:
         given = msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return failed(call, "error: the arguments are no JSON object")
-    try:
-        async with asyncio.timeout(found.timeout_s):
-            value = await found.run(given)
-    except TimeoutError:
+
+    async def run() -> ToolResult:
+        value = await found.run(given)
+        if isinstance(value, ToolResult):
+            return structs.replace(
+                value,
+                call_id=call.id,
+                parts=tuple(Text(_cut(one.text)) if isinstance(one, Text) else one for one in value.parts),
+            )
+        return ToolResult(call.id, (Text(_text_of(value)),))
+
+    ended = await run_guarded(run(), found.timeout_s)
+    if isinstance(ended, ToolResult):
+        return ended
+    if ended is None:
         return failed(call, f"error: no result after {found.timeout_s:g} s; it may still be running")
-    except RefoldError as error:
-        return failed(call, f"error: {error}")
-    except Exception as error:  # noqa: BLE001  # code of the user's: the model is told, and may try another way
-        return failed(call, f"error: {type(error).__name__}: {error}"[:MAX_CHARACTERS])
-    if isinstance(value, ToolResult):
-        return value
-    return ToolResult(call.id, (Text(_text_of(value)),))
+    return failed(call, f"error: {problem_of(ended)}")
+
+
+async def run_guarded(
+    act: Coroutine[Any, Any, T], timeout_s: float | None = None
+) -> T | BaseException | None:
+    """Run code of the user's in a task of its own. Returns its result, the exception that it raised, or None after
+    `timeout_s`. Code that ignores its cancellation is left behind after `GRACE_S`: nothing waits for it for ever.
+    """
+
+    async def guarded() -> T | BaseException:
+        try:
+            return await act
+        except BaseException as error:  # noqa: BLE001  # a SystemExit that leaves a task ends the program
+            return error
+
+    task = asyncio.create_task(guarded())
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+        return task.result() if done else None
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=GRACE_S)
+
+
+def problem_of(error: BaseException) -> str:
+    """Say in a line what code of the user's raised."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # it is the user's as well
+        text = ""
+    if isinstance(error, RefoldError):
+        return text
+    return f"{type(error).__name__}: {text}" if text.strip() else type(error).__name__
 
 
 def failed(call: ToolCall, text: str) -> ToolResult:
-    return ToolResult(call.id, (Text(text),), is_error=True)
+    return ToolResult(call.id, (Text(_cut(text)),), is_error=True)
 
 
 def _text_of(value: object) -> str:
@@ -288,11 +349,16 @@ def _text_of(value: object) -> str:
             value = "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
         except (TypeError, ValueError, RecursionError):
             value = str(value)
-    text = replace_lone_surrogates(value)
-    if len(text) > MAX_CHARACTERS:
-        cut = f"\n[cut: the result has {len(text):,} characters; these are the first {MAX_CHARACTERS:,}]"
-        text = text[:MAX_CHARACTERS] + cut
+    text = _cut(value)
     return text if text.strip() else "(no output)"
+
+
+def _cut(text: str) -> str:
+    """Return a text that can be stored: not too long, and valid Unicode. It is cut first: the rest is not even read."""
+    kept = replace_lone_surrogates(text[:MAX_CHARACTERS])
+    if len(text) <= MAX_CHARACTERS:
+        return kept
+    return f"{kept}\n[cut: the result has {len(text):,} characters; these are the first {MAX_CHARACTERS:,}]"
 
 
 # MCP servers
@@ -312,6 +378,9 @@ class ToolServer:
         prefix, equals, rest = spec.partition("=")
         has_prefix = bool(equals and _NAME.fullmatch(prefix))
         self.prefix, self._target = (prefix, rest) if has_prefix else ("", spec)
+        self.name = (self.prefix or self._target.partition(" ")[0])[:80]
+        self.problems: list[str] = []
+        """Tools that are left out, and why."""
         self._patience_s, self._closing = patience_s, asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -334,19 +403,49 @@ class ToolServer:
     async def _hold(self, ready: asyncio.Future[list[ChatTool]]) -> None:
         try:
             async with _client_of(self._target) as client:
-                listed = (await client.list_tools()).tools
+                found = [one for listed in await _list_tools(client) if (one := self._tool(client, listed))]
                 if not ready.done():
-                    ready.set_result([_server_tool(client, one, self.prefix) for one in listed])
+                    ready.set_result(found)
                 await self._closing.wait()
         except MissingExtra as error:
             _fail(ready, error)
         except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # any: the chat goes on without this server
             _fail(ready, self._unusable(type(error).__name__))
 
+    def _tool(self, client: Any, listed: Any) -> ChatTool | None:
+        """Return a tool of the server; None if no provider would take it, which is said in `problems`."""
+
+        async def run(given: dict[str, Any]) -> object:
+            try:
+                result = await client.call_tool(listed.name, given)
+            except Exception as error:  # noqa: BLE001  # whatever the SDK raises: the model is told
+                raise UpstreamUnavailable(
+                    f"the MCP server {self.name!r} gave no result: {problem_of(error)}",
+                    hint="if it has ended, open the chat again",
+                ) from None
+            texts = [getattr(part, "text", f"[{part.type}]") for part in result.content]
+            if result.is_error:
+                raise ConfigError("\n".join(texts) or "the tool failed")
+            return "\n".join(texts)
+
+        notes, schema = listed.annotations, {"type": "object", **listed.input_schema}
+        name = f"{self.prefix}_{listed.name}" if self.prefix else listed.name
+        try:
+            return ChatTool(
+                name=_NOT_IN_NAMES.sub("_", name)[:64],
+                description=listed.description or "",
+                schema=msgspec.json.encode(schema).decode(),
+                run=run,
+                is_dangerous=bool(notes and notes.destructive_hint and not notes.read_only_hint),
+                is_idempotent=bool(notes and (notes.idempotent_hint or notes.read_only_hint)),
+            )
+        except ConfigError as error:
+            self.problems.append(f"a tool of the MCP server {self.name!r} is left out: {error.message}")
+            return None
+
     def _unusable(self, why: str) -> UpstreamUnavailable:
-        name = self.prefix or self._target.partition(" ")[0]
         return UpstreamUnavailable(
-            f"the MCP server {name[:80]!r} cannot be used: {why}", hint="start it by hand to see why"
+            f"the MCP server {self.name!r} cannot be used: {why}", hint="start it by hand to see why"
         )
 
     async def close(self) -> None:
@@ -373,20 +472,10 @@ def _client_of(target: str) -> Any:
     return Client(stdio_client(StdioServerParameters(command=command, args=arguments)))
 
 
-def _server_tool(client: Any, listed: Any, prefix: str) -> ChatTool:
-    async def run(given: dict[str, Any]) -> object:
-        result = await client.call_tool(listed.name, given)
-        texts = [getattr(part, "text", f"[{part.type}]") for part in result.content]
-        if result.is_error:
-            raise ConfigError("\n".join(texts) or "the tool failed")
-        return "\n".join(texts)
-
-    notes = listed.annotations
-    return ChatTool(
-        name=(f"{prefix}_{listed.name}" if prefix else listed.name)[:64],
-        description=listed.description or "",
-        schema=msgspec.json.encode(listed.input_schema).decode(),
-        run=run,
-        is_dangerous=bool(notes and notes.destructive_hint and not notes.read_only_hint),
-        is_idempotent=bool(notes and (notes.idempotent_hint or notes.read_only_hint)),
-    )
+async def _list_tools(client: Any) -> list[Any]:
+    listed = await client.list_tools()
+    found = [*listed.tools]
+    while listed.next_cursor:
+        listed = await client.list_tools(cursor=listed.next_cursor)
+        found += listed.tools
+    return found

@@ -139,6 +139,7 @@ WINDOW_READ_S = 10.0
 EVERYTHING = 10**9
 COUNT_S = 5.0
 """Seconds that a request waits for the provider's count of its tokens."""
+_WHOLE_REPLY = "its `stream` has to yield the whole `Reply` as its last item"
 _UPSTREAM = "open one with `refold.upstreams.open_upstream`"
 
 
@@ -313,6 +314,7 @@ class Conversation:
         self._rerunning: asyncio.Task[bool] | None = None
         self._events = EventQueue(settings.on_event, dollars_for)
         self._tools, self._spelling = [*settings.tools], RequestFields()
+        self._tool_rules: dict[str, ToolRule] = {}
         self._compactions = Compactions(journal.store, journal.head.owner)
         state = self._state
         author = self._summariser_from(settings)
@@ -668,7 +670,7 @@ class Conversation:
             state, read_in = await self._current(), read_tools(tools)
             policy = with_tool_rules(state.frame.policy, rules or {})
             self._state = state.with_frame(structs.replace(state.frame.fixed, tools=read_in), policy=policy)
-            self._tools = [*tools]
+            self._tools, self._tool_rules = [*tools], {**(rules or {})}
             await self._apply(lambda state: Outcome(state=state))
 
     async def reconfigure(self, *, model: str = "", preset: str = "") -> None:
@@ -686,6 +688,8 @@ class Conversation:
         async with self._locked():
             state = await self._current()
             new, size = state_for(settings, state.frame.fixed)
+            policy = with_tool_rules(new.frame.policy, self._tool_rules)
+            new = new.with_frame(new.frame.fixed, policy=policy)
             self._settings, self._size = settings, size
             self._state = structs.replace(new, secrecy=state.secrecy)
             self._journal.model = self._journal.learns = settings.model or self._journal.model
@@ -844,6 +848,8 @@ class Conversation:
                             else:
                                 received.take(item)
                                 yield item
+                    if reply is None:
+                        raise UpstreamError("the upstream ended without a reply", hint=_WHOLE_REPLY)
                 except ContextOverflow as error:
                     if received:
                         raise
