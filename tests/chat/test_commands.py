@@ -101,9 +101,9 @@ async def test_during_a_reply_those_that_read_run_at_once_and_others_wait():
         assert chat.conversation.journal.session.kind == "new"
 
 
-async def test_after_the_queue_a_model_is_asked_only_if_a_message_was_last():
+async def test_after_the_queue_a_model_is_asked_only_if_a_message_was_last(store):
     gate = Gate("First.")
-    async with ScriptedUpstream(gate, otherwise=echo) as server, chatting(server) as chat:
+    async with ScriptedUpstream(gate, otherwise=echo) as server, chatting(server, store) as chat:
         stream = chat.events()
         await chat.put("one")
         await gate.reached.wait()
@@ -119,9 +119,9 @@ async def test_after_the_queue_a_model_is_asked_only_if_a_message_was_last():
 
 @pytest.mark.feature("L11")
 @pytest.mark.parametrize("text", ["/abort", "/stop", " /CANCEL "])
-async def test_abort_stops_the_reply_at_once(text):
+async def test_abort_stops_the_reply_at_once(text, store):
     gate = Gate("Never.")
-    async with ScriptedUpstream(gate, otherwise=echo) as server, chatting(server) as chat:
+    async with ScriptedUpstream(gate, otherwise=echo) as server, chatting(server, store) as chat:
         stream = chat.events()
         assert reply_of(await sent(chat, text)) == "Nothing to abort."
         await chat.put("one")

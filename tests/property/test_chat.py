@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import selectors
 from collections import Counter
 from contextlib import suppress
 from itertools import count, pairwise
@@ -29,10 +30,32 @@ from refold.wire.reply import Reply
 from refold.wire.sse import TextDelta
 
 is_thorough = settings.default.max_examples > 100
-LEASE_S = 0.03
 CHANGING = ("/new", "/compact", "/prune", "/undo", "/resume", "/model")
 READING = ("/status", "/context", "/help", "/nonsense")
 MARK = re.compile(r"<\d+>")
+
+
+class Hours(selectors.DefaultSelector):
+    """Lets time pass at once, while nothing can be done before it has passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.now += max(0.0, timeout or 0.0)
+        return super().select(0)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop that waits for nothing, and does the same things in the same order every time."""
+
+    def __init__(self) -> None:
+        self._hours = Hours()
+        super().__init__(self._hours)
+
+    def time(self) -> float:
+        return self._hours.now
 
 
 class Killed(BaseException):
@@ -72,7 +95,7 @@ class World:
     """What outlives the programs: the store, the clock, the model, and the ledger of the tool."""
 
     def __init__(self) -> None:
-        self.store, self.now, self.numbers = MemoryStore(), 1_000.0, count()
+        self.store, self.numbers, self.clock = MemoryStore(), count(), asyncio.get_running_loop().time
         self.permits = asyncio.Semaphore(0)
         self.is_free = False
         """Whether the model answers at once."""
@@ -136,9 +159,9 @@ class Program:
             disk.check()
             return f"seen {number}"
 
-        engine = Engine(disk, model="m-1", window=32_000, clock=lambda: world.now)  # type: ignore[arg-type]
+        engine = Engine(disk, model="m-1", window=32_000, clock=lambda: 1_000.0 + world.clock())  # type: ignore[arg-type]
         talk = await engine.conversation("talk")
-        self.chat = await Chat(talk, Model(world, disk), tools=[fire, look], lease_s=LEASE_S).start()  # type: ignore[arg-type]
+        self.chat = await Chat(talk, Model(world, disk), tools=[fire, look]).start()  # type: ignore[arg-type]
         self.stream = self.chat.events()
         self.reading = asyncio.create_task(self.read())
 
@@ -153,7 +176,7 @@ class Program:
 class ChatMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
+        self.loop = Loop()
         self.programs: list[Program] = []
         self.typed: list[tuple[str, bool]] = []
         """What was typed, a message by its mark and a command by its text, and whether that was acknowledged."""
@@ -161,7 +184,7 @@ class ChatMachine(RuleBasedStateMachine):
 
     def run(self, act: Any) -> Any:
         async def within() -> Any:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(3_600):
                 return await act
 
         return self.loop.run_until_complete(within())
@@ -218,6 +241,11 @@ class ChatMachine(RuleBasedStateMachine):
 
         self.run(wait())
 
+    @rule(seconds=st.integers(1, 12))
+    def wait(self, seconds: int) -> None:
+        """Leases are extended, and those of killed programs expire."""
+        self.run(asyncio.sleep(seconds))
+
     @rule(answers=st.integers(1, 3))
     def answer(self, answers: int) -> None:
         for _ in range(answers):
@@ -258,7 +286,6 @@ class ChatMachine(RuleBasedStateMachine):
         program.disk.is_dead = True
         self.programs.remove(program)
         self.pass_time(3)
-        self.world.now += 1.0  # its lease expires
 
     # What must hold
 
@@ -335,7 +362,7 @@ class ChatMachine(RuleBasedStateMachine):
             while await self.world.store.lease_holder("local", head.branch) or any(  # noqa: ASYNC110
                 not one.ended[which] for one in self.programs for which in one.put
             ):
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(1)
 
         self.run(send())
         self.typed.append((mark, True))

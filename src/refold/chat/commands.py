@@ -210,7 +210,8 @@ async def _status(call: CommandCall) -> str:
     hit = 100 * cached // max(1, billed.prompt)
     low = "" if cached or fresh else " ⚠️ below min"
     percent = 100 * status.tokens // max(1, status.limit)
-    count = f" · 🧹 Compactions: {status.compactions}" if status.compactions else ""
+    compactions = await _count_compactions(talk)
+    count = f" · 🧹 Compactions: {compactions}" if compactions else ""
     open_since = _ago(journal.session.at, journal.clock())
     messages = head.next_seq - journal.session.first
     lines = [
@@ -224,6 +225,17 @@ async def _status(call: CommandCall) -> str:
     if call.chat is not None and call.chat.waiting:
         lines.append(f"🕐 Queued: {call.chat.waiting}")
     return "\n".join(lines)
+
+
+async def _count_compactions(talk: Conversation) -> int:
+    """The compactions that led to the window: those of the session's ancestors, back to the last /new."""
+    journal = talk.journal
+    found = {one.id: one for one in await journal.store.sessions(journal.head.owner, talk.id)}
+    number, here = 0, found.get(journal.head.session)
+    while here is not None and here.kind in ("compaction", "resume"):
+        number += here.kind == "compaction"
+        here = found.get(here.target or here.parent)
+    return number
 
 
 async def _new(call: CommandCall) -> str:
