@@ -1099,6 +1099,55 @@ async def test_what_is_typed_during_a_reply_waits_unseen_and_is_answered_in_orde
 
 
 @pytest.mark.feature("L12")
+def test_quick_messages_are_debounced_into_one_turn(tmp_path):
+    with (
+        ScriptedUpstream(otherwise="Both.") as server,
+        Engine(f"sqlite:///{tmp_path}/chats.db", model="m-1", window=32_000) as engine,
+        refold.sync.Chat(engine.conversation("talk"), scripted(server), debounce_s=0.3) as chat,
+    ):
+        first = chat.put("one")
+        ended = last_of(chat.send("two"))
+        assert (ended.entries[0], len(ended.entries), ended.status) == (first, 2, "answered")
+        assert [one["content"] for one in chat.history()] == ["one", "two", "Both."]
+        assert len(server.requests) == 1
+
+
+@pytest.mark.feature("L11")
+async def test_during_a_reply_reading_commands_run_at_once_and_changing_ones_in_the_queue_s_order(tmp_path):
+    reached, opened = asyncio.Event(), asyncio.Event()
+
+    async def slow(_):
+        reached.set()
+        await opened.wait()
+        return "First."
+
+    async with (
+        ScriptedUpstream(slow, otherwise="Then.") as server,
+        refold.Engine(f"sqlite:///{tmp_path}/chats.db", model="m-1", window=32_000) as engine,
+        refold.Chat(await engine.conversation("talk"), scripted(server)) as chat,
+    ):
+        stream = chat.events()
+        await chat.put("one")
+        await reached.wait()
+        for text in ("/status", "/context", "/help"):
+            at_once = [event async for event in chat.send(text)]
+            assert isinstance(at_once[-1], refold.CommandReply)
+        for text in ("two", "/compact", "/new"):
+            await chat.put(text)
+        opened.set()
+        ended = []
+        async with asyncio.timeout(30):
+            while len(ended) < 4:
+                event = await anext(stream)
+                if isinstance(event, refold.Done):
+                    ended.append(event.status)
+                elif isinstance(event, refold.CommandReply) and event.command in ("/compact", "/new"):
+                    ended.append(event.command)
+        assert ended == ["answered", "unanswered", "/compact", "/new"]
+        assert len(server.requests) == 1, "a command came last: no model is asked"
+
+
+@pytest.mark.feature("L12")
 async def test_what_a_crashed_program_left_in_the_queue_is_answered_once(tmp_path):
     url, left = f"sqlite:///{tmp_path}/chats.db", ("one", "two", "three")
     async with ScriptedUpstream(otherwise="Then.") as server:

@@ -313,10 +313,10 @@ class Chat:
         the queue as after a crash.
         """
         self._is_closed = True
-        if self._turn is not None:
-            self._turn.cancel()
         self._stirred.set()
         while self._worker is not None and not self._worker.done():
+            if self._turn is not None:
+                self._turn.cancel()
             await asyncio.wait({self._worker}, timeout=CLOSE_S)
             if self._command is not None:
                 self._command.cancel()
@@ -663,6 +663,8 @@ class Chat:
         self._taken = []
         while not self._is_closed:
             entries = [] if is_lost else await self._queued()
+            if self._is_closed:
+                break
             if entries and entries[0].kind == "command":
                 self._finish_turn("unanswered")
                 if await self._take_lease() is None:
@@ -807,7 +809,7 @@ class Chat:
         left = [call for call in open_calls(self.conversation.state) if call.id not in self._finished]
         again = [call for call in left if call.name in harmless]
         is_aborted = False
-        if again:
+        if again and not self._is_closed:
             turn = self._turn = asyncio.create_task(self._run_again(again))
             try:
                 await asyncio.wait({turn})
