@@ -14,6 +14,7 @@ import refold
 from refold import presets
 from refold.cli.main import run
 from refold.core.policy import Age, LastMessages, ReportedOverflow
+from refold.engine.events import text_of
 from refold.sync import Conversation, Engine, answer_recall
 from refold.testing import Say, ScriptedUpstream
 from tests.core.conversations import TextCounter
@@ -516,6 +517,35 @@ async def test_an_undo_opens_a_fold_that_a_model_s_summary_replaced_as_a_whole()
     assert await run.chat.undo()
     assert (await run.chat.status()).compactions == folds - 1
     assert len(run.chat.state.folded.shown) > shown
+    await run.chat.close()
+
+
+class CrateWriter(Writer):
+    """A summariser that fills its room with sentences of its own."""
+
+    async def __call__(self, messages, *, previous, max_tokens):
+        text = await super().__call__(messages, previous=previous, max_tokens=max_tokens)
+        lines = (
+            f"Crate {at} is blue, heavy and in hall {at % 7}, as said." for at in range(max_tokens // 22)
+        )
+        return "\n".join((text, *lines))
+
+
+@pytest.mark.feature("N10")
+async def test_a_summary_that_replaces_a_digest_in_a_full_window_is_followed_by_a_compaction_that_fits():
+    run = Run("refold", 4_000, CrateWriter(2))
+    await run.play(4, words=60, turns=120)
+    full = [
+        at
+        for at, event in enumerate(run.events)
+        if isinstance(event, refold.SummarySwitched) and event.after.tokens > event.after.limit
+    ]
+    assert full
+    for at in full:
+        assert text_of(run.events[at]).endswith("; a compaction follows")
+        done = next(one for one in run.events[at:] if isinstance(one, refold.CompactionEnd))
+        assert (done.outcome, done.after.tokens <= done.after.limit) == ("installed", True)
+        assert done.before.tokens >= run.events[at].after.tokens
     await run.chat.close()
 
 

@@ -598,7 +598,9 @@ def _summary_text(event: SummaryWritten | SummaryFailed | SummarySwitched | Summ
         case SummaryFailed():
             return f"📝 No summary of messages {event.first} to {event.last - 1}: {event.problem}"
         case SummarySwitched():
-            return f"📝 Digest replaced by the model's summary ({short(event.before.tokens)} → {short(event.after.tokens)})"
+            sizes = f"{short(event.before.tokens)} → {short(event.after.tokens)}"
+            more = "; a compaction follows" if event.after.tokens > event.after.limit else ""
+            return f"📝 Digest replaced by the model's summary ({sizes}){more}"
         case SummaryDiscarded():
             return f"📝 Summary of messages {event.first} to {event.last - 1} not used: {event.reason}"
 
