@@ -544,10 +544,14 @@ class Conversation:
         raise _too_many_conflicts()
 
     async def _read(self, function: Callable[[State], T]) -> T:
-        """Return the result of a function on the state as the store has it."""
+        """Return the result of a function on the state as the store has it.
+
+        The function may read the index of the messages, which is no business of two threads at once: an arrival
+        waits until it has ended.
+        """
         async with self._locked():
             state = await self._current()
-        return await run_text_act(state.text_size, function, state)
+            return await run_text_act(state.text_size, function, state)
 
     def _take_instructions(self) -> None:
         """Use the stored system prompt and tools if the program gave none."""
