@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["pytester", "tests.feature_gate"]
 
 settings.register_profile(
-    "fast", max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "fast", max_examples=10, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("fast"), max_examples=500, derandomize=False)
 settings.load_profile(os.environ.get("REFOLD_HYPOTHESIS", "fast"))

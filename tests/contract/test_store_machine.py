@@ -326,7 +326,7 @@ async def _hits(
 def test_all_stores_give_the_same_answers(store_set):
     machine = type("Told", (Script,), {"stores": store_set})
 
-    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=30))  # type: ignore[arg-type]
+    run_state_machine_as_test(machine, settings=settings(max_examples=10, stateful_step_count=30))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

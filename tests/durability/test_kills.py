@@ -33,8 +33,8 @@ def judge(figures: Figures, kills: int, capsys: pytest.CaptureFixture[str], labe
 @pytest.mark.feature("L1", "L17")
 async def test_killed_now_and_then_with_sqlite(tmp_path, capsys):
     points = failpoints()
-    figures = await campaign(tmp_path, f"sqlite:///{tmp_path}/talks.db", 12, seed=SEED, points=tuple(points))
-    judge(figures, 12 + len(points), capsys, "SQLite")
+    figures = await campaign(tmp_path, f"sqlite:///{tmp_path}/talks.db", 5, seed=SEED, points=tuple(points))
+    judge(figures, 5 + len(points), capsys, "SQLite")
 
 
 async def test_killed_now_and_then_with_postgres(tmp_path, capsys, killed_url):

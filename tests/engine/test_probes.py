@@ -5,7 +5,7 @@ wrong. No cell of either table may be anything but `ok`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 
 import pytest
@@ -40,19 +40,30 @@ def dialects_in_turn(**columns: Mapping[str, object]) -> pytest.MarkDecorator:
     The fast run has one dialect for each combination of the others. The dialects take turns, so each of them meets every
     entry of every column. The rest is run by `make test-all`.
     """
+    return _in_turn(DIALECTS, columns, lambda dialect, *others: sum(others) % len(DIALECTS) == dialect)
+
+
+def dialects_and_ways_in_turn(**columns: Mapping[str, object]) -> pytest.MarkDecorator:
+    """The same with one dialect and one way for each preset and probe: each way meets every preset, probe and dialect."""
+    return _in_turn(
+        DIALECTS,
+        columns,
+        lambda dialect, preset, probe, way: (
+            (preset + probe) % len(DIALECTS) == dialect and (preset // len(DIALECTS) + probe) % 2 == way
+        ),
+    )
+
+
+def _in_turn(
+    dialects: Mapping[str, Dialect], columns: Mapping[str, Mapping[str, object]], is_fast: Callable[..., bool]
+) -> pytest.MarkDecorator:
+    """All combinations; slow are those whose places in their columns are not in the fast run."""
     cases = []
-    for (place, (name, dialect)), *others in product(
-        enumerate(DIALECTS.items()), *(enumerate(column.items()) for column in columns.values())
-    ):
-        in_turn = sum(at for at, _ in others) % len(DIALECTS) == place
-        cases.append(
-            pytest.param(
-                dialect,
-                *(value for _, (_, value) in others),
-                id="-".join([name, *(said for _, (said, _) in others)]),
-                marks=() if in_turn else pytest.mark.slow,
-            )
-        )
+    for chosen in product(*(enumerate(column.items()) for column in (dialects, *columns.values()))):
+        places, entries = zip(*chosen, strict=True)
+        names, values = zip(*entries, strict=True)
+        marks = () if is_fast(*places) else pytest.mark.slow
+        cases.append(pytest.param(*values, id="-".join(names), marks=marks))
     return pytest.mark.parametrize(("dialect", *columns), cases)
 
 
@@ -159,10 +170,11 @@ def attempt(way, policy: Policy, dialect: Dialect, messages: list[Message]) -> s
 @pytest.mark.feature("N1")
 @every_preset
 @every_dialect
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)], ids=["a-third", "all"])
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)], ids=["a-sixth", "all"])
 def test_no_cut_of_any_size_breaks_a_conversation(preset, dialect, every):
-    # A third of them is another one in each dialect, so that the three together try every conversation with every size.
-    shift = list(DIALECTS.values()).index(dialect)
+    # A sixth of them is another one in each dialect and in the presets with even and odd places, so that the 18 runs try
+    # every conversation with every size three times.
+    shift = 2 * list(DIALECTS.values()).index(dialect) + list(PRESETS).index(preset) % 2
     tried = [
         (number, tokens)
         for number in range(8)
@@ -173,11 +185,13 @@ def test_no_cut_of_any_size_breaks_a_conversation(preset, dialect, every):
         attempt(at_once, keeping(PRESETS[preset], tokens), dialect, sweep(dialect, number))
         for number, tokens in tried
     )
-    assert found == {"ok": 72 // every}
+    assert found == {"ok": len(tried)}
 
 
 @pytest.mark.feature("N1")
-@dialects_in_turn(preset=PRESETS, probe=PROBES, way={"at-once": at_once, "step-by-step": step_by_step})
+@dialects_and_ways_in_turn(
+    preset=PRESETS, probe=PROBES, way={"at-once": at_once, "step-by-step": step_by_step}
+)
 def test_every_probe_ends_well(preset, dialect, probe, way):
     messages = probe(Script(dialect))
     assert attempt(way, preset, dialect, messages) == "ok"
