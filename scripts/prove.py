@@ -1,17 +1,21 @@
 """Prove that the tests of each feature notice when its behaviour is taken out.
 
-.venv/bin/python -m scripts.prove               every feature marked done (about an hour)
+.venv/bin/python -m scripts.prove               every feature marked done (about 20 CPU minutes)
 .venv/bin/python -m scripts.prove L7 C5         these features
 .venv/bin/python -m scripts.prove --group lis   the features of one file of tests
+.venv/bin/python -m scripts.prove --alone       each mutation by itself before all tests (about 90 CPU minutes)
 .venv/bin/python -m scripts.prove --json        for programs
 
-`scripts/mutations.toml` names one mutation per feature: one behaviour, changed in one place of the source. For each, the
-script changes a copy of the checkout and runs `tests/features/` there. A feature is proven if
+`scripts/mutations.toml` names one mutation per feature: one behaviour, changed in one place of the source. The script changes
+copies of the checkout and runs tests of `tests/features/` there. A feature is proven if
 
 - at least one of its own tests fails, and
 - no test of another group fails, unless that test names the feature as well.
 
-A group is a file of `tests/features/`. The exit code is 0 if every chosen feature is proven.
+A group is a file of `tests/features/`. Each feature's own tests run with its mutation alone. The tests of the other groups run
+with all chosen mutations of the group in place; those that fail run again with one half of the mutations and the other, until
+it is known which mutation they fail with. Two mutations whose effects cancel each other in every assertion would pass for
+harmless: `--alone` leaves out that shortcut. The exit code is 0 if every chosen feature is proven.
 """
 
 from __future__ import annotations
@@ -73,6 +77,27 @@ class Verdict(Struct, frozen=True):
         return bool(self.own) and not self.others and not self.problem
 
 
+class Trial(Struct, frozen=True):
+    """A feature and the mutation that takes it out."""
+
+    feature: Feature
+    mutation: Mutation
+
+    @property
+    def id(self) -> str:
+        return self.feature.id
+
+    @property
+    def group(self) -> str:
+        return GROUPS[self.id[0]]
+
+
+class Run(Struct, frozen=True):
+    failed: tuple[str, ...] = ()
+    problem: str = ""
+    """Why the tests did not run."""
+
+
 class MutationError(Exception):
     """A mutation cannot be applied."""
 
@@ -86,6 +111,9 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="mutations at a time (default: one per core)"
     )
+    parser.add_argument(
+        "--alone", action="store_true", help="run the tests of other groups with one mutation at a time"
+    )
     parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON document")
     chosen = parser.parse_args(args)
     root = find_checkout(Path.cwd())
@@ -95,12 +123,24 @@ def main(args: Sequence[str] | None = None) -> int:
     if unknown := [key for key in ids if key not in features]:
         parser.error(f"no such feature in features.toml: {', '.join(unknown)}")
     ids = [key for key in ids if chosen.group in (None, GROUPS[key[0]])]
+    problems = {key: problem for key in ids if (problem := problem_of(root, mutations.get(key)))}
+    trials = [Trial(features[key], mutations[key]) for key in ids if key not in problems]
+    groups = [[one] for one in trials] if chosen.alone else batches(trials)
     with ThreadPoolExecutor(max(chosen.jobs, 1)) as pool:
+        harms = [pool.submit(find_harm, root, group, other_groups(root, group)) for group in groups]
+        own = {one.id: pool.submit(run_own_tests, root, one) for one in trials}
+        harm = {key: found for one in harms for key, found in one.result().items()}
         verdicts = []
-        for verdict in pool.map(lambda key: prove(root, features[key], mutations.get(key)), ids):
-            verdicts.append(verdict)
+        for key in ids:
+            behaviour = mutations[key].behaviour if key in mutations else ""
+            if key in problems:
+                verdicts.append(Verdict(key, behaviour, (), (), problems[key]))
+            else:
+                failed, others = own[key].result(), harm.get(key, Run())
+                problem = failed.problem or others.problem
+                verdicts.append(Verdict(key, behaviour, failed.failed, others.failed, problem))
             if not chosen.as_json:
-                print(render(verdict), flush=True)
+                print(render(verdicts[-1]), flush=True)
     proven = sum(verdict.is_proven for verdict in verdicts)
     if chosen.as_json:
         print(msgspec.json.format(msgspec.json.encode(verdicts), indent=2).decode())
@@ -114,22 +154,65 @@ def read_mutations(root: Path) -> dict[str, Mutation]:
     return msgspec.convert(table, dict[str, Mutation])
 
 
-def prove(root: Path, feature: Feature, mutation: Mutation | None) -> Verdict:
-    """Change a copy of the checkout, and run the tests of all features there."""
-    if mutation is None:
-        return Verdict(feature.id, "", (), (), "no mutation is named for it")
-    with tempfile.TemporaryDirectory(prefix=f"refold-{feature.id}-") as folder:
+def batches(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """The trials of each group, apart from those that change the same lines: they are tried one after the other."""
+    found: list[list[Trial]] = []
+    for trial in trials:
+        for batch in found:
+            if batch[0].group == trial.group and not any(_overlap(trial, one) for one in batch):
+                batch.append(trial)
+                break
+        else:
+            found.append([trial])
+    return found
+
+
+def _overlap(one: Trial, other: Trial) -> bool:
+    """May one mutation keep the other from being applied? Texts that share a line are taken to."""
+    if one.mutation.file != other.mutation.file:
+        return False
+    lines = [{line.strip() for line in trial.mutation.find.splitlines()} for trial in (one, other)]
+    return any(a in b or b in a for a in lines[0] for b in lines[1] if a and b)
+
+
+def other_groups(root: Path, trials: Sequence[Trial]) -> list[str]:
+    """The files of tests that must stay green."""
+    own = f"test_{trials[0].group}.py"
+    files = sorted((root / "tests" / "features").glob("test_*.py"))
+    return [path.relative_to(root).as_posix() for path in files if path.name != own]
+
+
+def run_own_tests(root: Path, trial: Trial) -> Run:
+    if not trial.feature.tests:
+        return Run()
+    return run_changed(root, [trial], trial.feature.tests)
+
+
+def find_harm(root: Path, trials: Sequence[Trial], tests: Sequence[str]) -> dict[str, Run]:
+    """For each mutation, by the id of its feature, the tests that fail with it; ids without an entry do no harm."""
+    run = run_changed(root, trials, tests)
+    if len(trials) == 1:
+        named = trials[0].feature.tests
+        harmed = tuple(test for test in run.failed if test not in named)
+        return {trials[0].id: Run(harmed, run.problem)}
+    if not run.failed and not run.problem:
+        return {}
+    half = len(trials) // 2
+    again = tests if run.problem else run.failed
+    return find_harm(root, trials[:half], again) | find_harm(root, trials[half:], again)
+
+
+def run_changed(root: Path, trials: Sequence[Trial], tests: Sequence[str]) -> Run:
+    """Apply the mutations to a copy of the checkout, and run these tests there."""
+    with tempfile.TemporaryDirectory(prefix=f"refold-{trials[0].id}-") as folder:
         copy = Path(folder) / "checkout"
         try:
             copy_checkout(root, copy)
-            apply(mutation, copy)
-            failed = failed_tests(copy)
+            for trial in trials:
+                apply(trial.mutation, copy)
+            return Run(failed_tests(copy, tests))
         except (MutationError, subprocess.TimeoutExpired) as error:
-            return Verdict(feature.id, mutation.behaviour, (), (), str(error))
-    own = tuple(test for test in failed if test in feature.tests)
-    group = f"tests/features/test_{GROUPS[feature.id[0]]}.py::"
-    others = tuple(test for test in failed if test not in own and not test.startswith(group))
-    return Verdict(feature.id, mutation.behaviour, own, others)
+            return Run(problem=str(error))
 
 
 def copy_checkout(root: Path, copy: Path) -> None:
@@ -142,21 +225,37 @@ def copy_checkout(root: Path, copy: Path) -> None:
             shutil.copy(source, copy / name)
 
 
+def problem_of(root: Path, mutation: Mutation | None) -> str:
+    """Why there is nothing to try, or nothing."""
+    if mutation is None:
+        return "no mutation is named for it"
+    try:
+        changed(mutation, root)
+    except MutationError as error:
+        return str(error)
+    return ""
+
+
 def apply(mutation: Mutation, root: Path) -> None:
+    (root / mutation.file).write_text(changed(mutation, root), encoding="utf-8")
+
+
+def changed(mutation: Mutation, root: Path) -> str:
+    """The text of the file with the mutation."""
     path = root / mutation.file
     if not path.is_file():
         raise MutationError(f"there is no {mutation.file}")
     source = path.read_text(encoding="utf-8")
     if (found := source.count(mutation.find)) != 1:
         raise MutationError(f"{mutation.file} holds the text to replace {found} times, not once")
-    path.write_text(source.replace(mutation.find, mutation.replace), encoding="utf-8")
+    return source.replace(mutation.find, mutation.replace)
 
 
-def failed_tests(root: Path) -> tuple[str, ...]:
-    """The node ids (without parameters) of the tests in `tests/features/` that fail in this checkout."""
+def failed_tests(root: Path, tests: Sequence[str]) -> tuple[str, ...]:
+    """The node ids (without parameters) of those tests that fail in this checkout."""
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-m", "not slow"]
     run = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "tests/features"],
+        [*command, "-p", "no:cacheprovider", *tests],
         check=False,
         cwd=root,
         env={**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "COLUMNS": "1000"},

@@ -404,9 +404,7 @@ CLIENTS = {
     "aider": Client("aider", aider, 8_000),
     "llm": Client("llm", llm, 8_000),
     "openai-python chat": Client(PYTHON, python_sdk(PYTHON_OPENAI, "chat"), 8_000, "openai"),
-    "openai-python responses": Client(
-        sys.executable, python_sdk(PYTHON_OPENAI, "responses"), 8_000, "openai"
-    ),
+    "openai-python responses": Client(PYTHON, python_sdk(PYTHON_OPENAI, "responses"), 8_000, "openai"),
     "anthropic-python": Client(PYTHON, python_sdk(PYTHON_ANTHROPIC, ""), 8_000, "anthropic"),
     "openai-node chat": Client("node", node_sdk(NODE_OPENAI, "chat"), 8_000, "openai"),
     "openai-node responses": Client("node", node_sdk(NODE_OPENAI, "responses"), 8_000, "openai"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import prove
 from scripts.prove import main, read_mutations
 
 ROOT = Path(__file__).parents[2]
@@ -138,9 +139,10 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_feature_is_proven_if_its_own_tests_fail_and_no_others(checkout, monkeypatch, capsys):
+@pytest.mark.parametrize("options", [[], ["--alone"]])
+def test_a_feature_is_proven_if_its_own_tests_fail_and_no_others(checkout, monkeypatch, capsys, options):
     monkeypatch.chdir(checkout)
-    assert main(["--json", "--jobs", "2"]) == 1
+    assert main(["--json", "--jobs", "2", *options]) == 1
     found = {one["id"]: one for one in json.loads(capsys.readouterr().out)}
     assert list(found) == ["L1", "L2", "L3", "L4", "L5", "L6"]
     lis, opal = "tests/features/test_lis.py", "tests/features/test_opal.py"
@@ -157,6 +159,31 @@ def test_a_feature_is_proven_if_its_own_tests_fail_and_no_others(checkout, monke
         "L6": "src/made_up.py holds the text to replace 3 times, not once",
     }
     assert (checkout / "src/made_up.py").read_text() == SOURCE
+
+
+def test_harmless_mutations_of_a_group_are_tried_together(checkout, monkeypatch, capsys):
+    """One run for the tests of the other groups, and one for each feature's own."""
+    runs = []
+    monkeypatch.setattr(prove, "failed_tests", lambda _root, tests: runs.append(list(tests)) or ())
+    monkeypatch.chdir(checkout)
+    assert main(["L1", "L2", "L3", "--jobs", "1"]) == 1
+    lis = "tests/features/test_lis.py"
+    assert runs == [
+        ["tests/features/test_opal.py"],
+        [f"{lis}::test_one"],
+        [f"{lis}::test_one"],
+        [f"{lis}::test_two"],
+    ]
+
+
+def test_mutations_of_the_same_text_are_tried_apart(checkout, monkeypatch, capsys):
+    named = checkout / "scripts/mutations.toml"
+    named.write_text(named.read_text().replace('find = "as written"', 'find = "return 1  # as"'))
+    runs = []
+    monkeypatch.setattr(prove, "failed_tests", lambda _root, tests: runs.append(list(tests)) or ())
+    monkeypatch.chdir(checkout)
+    assert main(["L1", "L2", "--jobs", "1"]) == 1
+    assert runs[:2] == [["tests/features/test_opal.py"]] * 2
 
 
 def test_the_exit_code_says_whether_all_chosen_features_are_proven(checkout, monkeypatch, capsys):
