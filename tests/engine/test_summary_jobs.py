@@ -14,6 +14,7 @@ from refold.model.tokens import Usage
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from refold.summarisers import ModelSummariser
+from tests.engine.listener import Heard
 from tests.engine.test_stored_conversation import answer, engine, stated
 from tests.summarisers.scripted_upstream import GOOD, Scripted, writer
 
@@ -69,6 +70,20 @@ class Gate(MemoryStore):
             return await found(*args, **settings)
 
         return after
+
+
+class SlowReply(MemoryStore):
+    """A store that has a summary, and is slow to say so."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_stored, self.may_return = asyncio.Event(), asyncio.Event()
+
+    async def reply(self, *args):
+        is_first = await super().reply(*args)
+        self.is_stored.set()
+        await self.may_return.wait()
+        return is_first
 
 
 async def filled(store, turns=30, name="chat", **settings):
@@ -187,6 +202,24 @@ async def test_a_summary_that_comes_after_memory_was_read_again_is_used():
     assert f"SUMMARY {asked}" in await told(talk)
     assert [task.last for task in model.tasks].count(model.tasks[asked - 1].last) == 1
     assert (await rows(talk)).count("superseded") == 0
+
+
+async def test_a_summary_that_is_used_before_its_job_returns_is_not_reported_as_discarded():
+    store, model, heard = SlowReply(), Paid(), Heard()
+    talk = await engine(store, summariser=model, on_event=heard).conversation("chat")
+    other = await engine(store).conversation("chat")
+    number = await until_asked(talk, model)
+    model.may_answer.set()
+    await store.is_stored.wait()
+    await other.add(*answer(number))  # so that the first program reads the store again
+    while "installed" not in await rows(talk):
+        number += 1
+        await talk.add(*answer(number))
+        await talk.context()
+    store.may_return.set()
+    await talk.ready()
+    assert "SUMMARY 1" in await told(talk)
+    assert "summary_discarded" not in [event.kind for event in heard]
 
 
 async def test_a_summary_that_was_written_ahead_leaves_room_for_several_turns():

@@ -386,19 +386,26 @@ class SummaryJobs:
         finally:
             if self._asked is asked and not (summary is not None and self.place == asked.place):
                 self._asked = None
-        if summary is None:
-            return None
+        if summary is not None:
+            await self._use(summary, asked)
+        return summary
+
+    async def _use(self, summary: Summary, asked: PendingSummary) -> None:
+        """Hold a summary for the messages that it is about, or report that it cannot be used."""
         if self.place == asked.place:
             self._failed = None
             self.prepare(summary)
-        elif self._journal.session.id != session.id and await self._is_in_effect(asked):
+            return
+        is_folded = self._journal.session.id != asked.session and await self._is_in_effect(asked)
+        if any(one.id == summary.id for one in self._current().folded.summaries):
+            self._failed = None  # a call found it in the store and used it before this job had returned
+        elif is_folded:
             self._failed = None
             # A digest stands for the messages now.
             if not self._hold(summary):
                 self._discard(summary, MOVED_ON)
         elif asked is not self._released:
             self._discard(summary, UNDONE if asked is self._undone else MOVED_ON)
-        return summary
 
     def note_compaction(self, closed: Session, *, is_switched: bool) -> None:
         """Hold the summaries that were not used yet for the digest of a compaction that closed a session.
