@@ -1175,7 +1175,7 @@ async def test_what_a_crashed_program_left_in_the_queue_is_answered_once(tmp_pat
         assert len(server.requests) == 1
 
 
-@pytest.mark.feature("L18")
+@pytest.mark.feature("L18", "O16")
 @pytest.mark.parametrize("wire", FORMATS)
 def test_a_reply_is_streamed_with_its_tool_calls_and_every_call_is_billed(wire):
     script = [say(call("gauge", {"place": place}, id=f"c{place}")) for place in ("Vik", "Roros")]

@@ -551,6 +551,7 @@ def test_the_size_and_what_was_billed_are_kept_apart():
         spent.append(talk.bill.spent)
 
     assert talk.measurement.content.tokens == 3_000
+    assert talk.status().billed.input == 6_000
     assert spent[2] == pytest.approx(6 * spent[0])
 
 
