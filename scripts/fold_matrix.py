@@ -3,8 +3,11 @@
 .venv/bin/python scripts/fold_matrix.py                          all presets, windows of 4k to 128k, 0 to 20 turns
 .venv/bin/python scripts/fold_matrix.py --turns 2 --windows 8000 one speed, one window
 .venv/bin/python scripts/fold_matrix.py --door gateway           through the gateway, before a scripted provider
+.venv/bin/python scripts/fold_matrix.py --windows 128000 --pause 0.5
 
-A turn is a question and its answer. The summariser answers after so many turns, or at once if a call waits for it.
+A turn is a question and its answer. The summariser answers after so many turns, or soon if a call waits for it. Reading 128k tokens
+for a summary takes Refold longer than a turn without a model: `--pause` gives each turn some time, as a model would, so that
+only the summariser is late.
 For each preset and speed it prints the summaries that were written, and the folds by their author: a model, a digest, or a
 text without a model (`mech.`: in picoclaw, a compression at the wall). `switched` are the digests and mechanical texts that
 the model's summary replaced later, and `model %` is the share of folds with a model's text in the end. `dropped` are
@@ -65,13 +68,14 @@ class Talk(Protocol):
 class TurnWriter:
     """A summariser that answers after a number of turns, or at once if the conversation stands still."""
 
-    def __init__(self, turns: int) -> None:
+    def __init__(self, turns: int, pause_s: float) -> None:
         self.turns, self.turn = turns, 0
+        self.patience = 50 + int(pause_s / 0.002)
 
     async def __call__(self, messages: Sequence[Plain], *, previous: str, max_tokens: int) -> str:
         del previous, max_tokens
         ready, still = self.turn + self.turns, 0
-        while self.turn < ready and still < 50:  # turns pass without an event
+        while self.turn < ready and still < self.patience:  # turns pass without an event
             before = self.turn
             await asyncio.sleep(0.002)
             still = still + 1 if self.turn == before else 0
@@ -83,8 +87,10 @@ def summary_of(text: str) -> str:
 
 
 class LibraryTalk:
-    def __init__(self, chat: refold.Conversation, writer: TurnWriter, events: list[Plain]) -> None:
-        self.chat, self.writer, self.events = chat, writer, events
+    def __init__(
+        self, chat: refold.Conversation, writer: TurnWriter, events: list[Plain], pause_s: float
+    ) -> None:
+        self.chat, self.writer, self.events, self.pause_s = chat, writer, events, pause_s
 
     async def ask(self, question: str) -> None:
         self.writer.turn += 1
@@ -93,7 +99,7 @@ class LibraryTalk:
 
     async def answer(self, text: str) -> None:
         await self.chat.add({"role": "assistant", "content": text})
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(self.pause_s)
 
     async def settle(self) -> None:
         self.writer.turn += 1_000
@@ -101,23 +107,23 @@ class LibraryTalk:
 
 
 @asynccontextmanager
-async def library(preset: str, model: str, window: int, turns: int) -> AsyncIterator[Talk]:
+async def library(preset: str, model: str, window: int, turns: int, pause_s: float) -> AsyncIterator[Talk]:
     events: list[Plain] = []
-    writer = TurnWriter(turns)
+    writer = TurnWriter(turns, pause_s)
     settings: Plain = {"preset": preset, "window": window, "summariser": writer}
 
     def note(event: refold.Event) -> None:
         events.append(msgspec.to_builtins(event))
 
     async with refold.Conversation(model, on_event=note, **settings) as chat:
-        yield LibraryTalk(chat, writer, events)
+        yield LibraryTalk(chat, writer, events, pause_s)
 
 
 class GatewayTalk:
     """A client that sends its whole history with every request."""
 
-    def __init__(self, gateway: Gateway, model: str) -> None:
-        self.gateway, self.model = gateway, model
+    def __init__(self, gateway: Gateway, model: str, pause_s: float) -> None:
+        self.gateway, self.model, self.pause_s = gateway, model, pause_s
         self.app = build(gateway, Admin(gateway, "matrix"), Rules())
         self.history: list[Plain] = []
         self.events: list[Plain] = []
@@ -139,7 +145,7 @@ class GatewayTalk:
 
     async def answer(self, text: str) -> None:
         self.history.append({"role": "assistant", "content": text})
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(self.pause_s)
 
     async def settle(self) -> None:
         for live in (await self.gateway.host("local")).table:
@@ -160,11 +166,13 @@ _SCOPE = {
 
 
 @asynccontextmanager
-async def gateway(preset: str, model: str, window: int, turns: int) -> AsyncIterator[Talk]:
+async def gateway(preset: str, model: str, window: int, turns: int, pause_s: float) -> AsyncIterator[Talk]:
     def write(received: Received) -> str:
         return summary_of(json.dumps(received.json))
 
-    script = LateSummaries(turns, writer="small", summary=write, otherwise="It is there.")
+    script = LateSummaries(
+        turns, writer="small", summary=write, otherwise="It is there.", patience_s=0.1 + pause_s
+    )
     async with (
         ScriptedUpstream(otherwise=script, window=None) as writer,
         ScriptedUpstream(otherwise=script, window=None) as provider,
@@ -177,7 +185,7 @@ async def gateway(preset: str, model: str, window: int, turns: int) -> AsyncIter
         target = Target("scripted", provider.url, ("chat",), is_private=True, window=window)
         app = Gateway(MemoryStore(), resolve([flag_layer(flags)]), Targets([target]))
         try:
-            yield GatewayTalk(app, model)
+            yield GatewayTalk(app, model, pause_s)
         finally:
             await app.close()
 
@@ -186,13 +194,13 @@ DOORS = {"library": library, "gateway": gateway}
 
 
 async def play(
-    door: str, preset: str, model: str, window: int, growth: int, turns: int, folds: int
+    door: str, preset: str, model: str, window: int, growth: int, turns: int, folds: int, pause_s: float
 ) -> Counter[str]:
     """Talk until the conversation was folded so many times and once more, and count the former: the next fold uses
     every summary that is ready.
     """
     words = max(4, window // growth // 12)
-    async with DOORS[door](preset, model, window, turns) as talk:
+    async with DOORS[door](preset, model, window, turns, pause_s) as talk:
         for number in range(growth * (folds + 1) * 3):
             await talk.ask(f"Where is crate {number}? " + "It was blue. " * words)
             await talk.answer(f"Crate {number}: hall {number % 7}. " + "It is big. " * words)
@@ -227,7 +235,8 @@ async def main(chosen: argparse.Namespace) -> None:
         total = Counter[str]()
         growths = [GROWTHS[name] for name in chosen.growths]
         for model, window, growth in product(chosen.models, chosen.windows, growths):
-            total.update(await play(door, preset, model, window, growth, turns, chosen.folds))
+            played = await play(door, preset, model, window, growth, turns, chosen.folds, chosen.pause)
+            total.update(played)
         cells = " ".join(f"{total[name]:9}" for name in COLUMNS)
         share = (total["model"] + total["switched"]) / max(1, total["folds"])
         print(f"{door:8} {preset:10} {turns:5} {cells} {share:8.1%}", flush=True)
@@ -244,5 +253,8 @@ if __name__ == "__main__":
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--growths", nargs="+", default=list(GROWTHS), choices=list(GROWTHS))
     parser.add_argument("--folds", type=int, default=4, help="compactions of each conversation")
+    parser.add_argument(
+        "--pause", type=float, default=0.001, help="seconds between an answer and the next question"
+    )
     logging.getLogger("refold").setLevel(logging.ERROR)
     asyncio.run(main(parser.parse_args()))
