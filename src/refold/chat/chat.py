@@ -661,7 +661,7 @@ class Chat:
         `is_lost`: a reply was lost in a crash. It is asked for before the queue is taken, as it was before the crash.
         """
         self._taken = []
-        while not self._is_closed:
+        while True:
             entries = [] if is_lost else await self._queued()
             if self._is_closed:
                 break
