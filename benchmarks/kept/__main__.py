@@ -24,16 +24,59 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
+from refold.model.errors import RefoldError
+
+CONTEXTS = "contexts.npz"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
+        options.check(options)  # before the imports, which take seconds
         return int(options.act(options))
-    except (ValueError, FileNotFoundError, ModuleNotFoundError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        if isinstance(error, ModuleNotFoundError):
-            sys.stderr.write("hint: pip install '.[kept]'\n")
-        return 1
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        return _complain(
+            str(error), "pip install '.[kept]'" if isinstance(error, ModuleNotFoundError) else ""
+        )
+    except RefoldError as error:
+        return _complain(error.message, error.hint)
+
+
+def _complain(text: str, hint: str) -> int:
+    sys.stderr.write(f"error: {text}\n" + (f"hint: {hint}\n" if hint else ""))
+    return 1
+
+
+def _check_contexts(options: argparse.Namespace) -> None:
+    _need("recordings", options.recordings)
+    _need("weights", options.weights)
+    if options.points_of:
+        _need("points", options.points_of)
+    if not options.engine and options.no_bounds:
+        raise ValueError("nothing to write: give an --engine, or leave out --no-bounds")
+    for name in ("points", "per_recording", "jobs"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} cannot be {value}: give a number of at least 1")
+    if any(window < 1 for window in options.window):
+        raise ValueError("a --window has at least 1 token")
+
+
+def _check_score(options: argparse.Namespace) -> None:
+    if not options.tiny and options.weights is None:
+        raise ValueError("give --weights, or --tiny to try it")
+    if not options.tiny:
+        _need("weights", options.weights)
+    _need("contexts", options.run / CONTEXTS)
+
+
+def _check_table(options: argparse.Namespace) -> None:
+    for run in options.runs:
+        _need("contexts", run / CONTEXTS)
+
+
+def _need(name: str, path: Path) -> None:
+    if not path.exists():
+        raise ValueError(f"there are no {name} at {path}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     verb = verbs.add_parser(
         "contexts",
         help="choose points, and write what each engine would have sent there",
+        description="Choose points of recordings, play every recording up to them under each engine, and write the contexts "
+        "as token ids to RUN/contexts.npz. Needs no GPU.",
         formatter_class=shown,
     )
     verb.add_argument("run", type=Path, help="the folder to write into")
@@ -82,10 +127,15 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--per-recording", type=int, default=10, help="points of one recording at most")
     verb.add_argument("--seed", type=int, default=1)
     verb.add_argument("--jobs", type=int, default=1, help="processes that play recordings")
-    verb.set_defaults(act=_contexts)
+    verb.set_defaults(act=_contexts, check=_check_contexts)
 
     verb = verbs.add_parser(
-        "score", help="log-probabilities of the recorded replies after each context", formatter_class=shown
+        "score",
+        help="log-probabilities of the recorded replies after each context",
+        description="Let the model read every context of RUN/contexts.npz, and write the log-probability of each token of the "
+        "recorded reply to RUN/results_*.npz. Needs a CUDA GPU. Ends with status 3 if --seconds were over before all was "
+        "scored: the same command goes on from there.",
+        formatter_class=shown,
     )
     verb.add_argument(
         "run", type=Path, help="the folder with contexts.npz; what its results have is not scored again"
@@ -104,10 +154,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     verb.add_argument("--batch-tokens", type=int, default=65_536)
     verb.add_argument("--first", type=int, default=0, metavar="N", help="only the first points; 0 for all")
-    verb.set_defaults(act=_score)
+    verb.set_defaults(act=_score, check=_check_score)
 
     verb = verbs.add_parser(
-        "table", help="kept %% with intervals, in Markdown or JSON", formatter_class=shown
+        "table",
+        help="kept %% with intervals, in Markdown or JSON",
+        description="Compare the engines of one or more scored runs over the same points: nats lost for each reply, and kept %% "
+        "with a bootstrap interval over recordings.",
+        formatter_class=shown,
     )
     verb.add_argument(
         "runs",
@@ -120,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
         "--against", default="refold", metavar="NAME", help="the engine that the others are compared with"
     )
     verb.add_argument("--json", action="store_true")
-    verb.set_defaults(act=_table)
+    verb.set_defaults(act=_table, check=_check_table)
     return parser
 
 
@@ -133,8 +187,6 @@ def _contexts(options: argparse.Namespace) -> int:
     from refold.replay import read_recordings
 
     engines = dict(named(engine) for engine in options.engine)
-    if not engines and options.no_bounds:
-        raise ValueError("nothing to write: give an --engine, or leave out --no-bounds")
     limits = Limits(tuple(options.window)) if options.window else Limits()
     talks = {recording.id: talk_of(recording) for recording in read_recordings(options.recordings)}
     writer = Writer(*read_gguf(options.weights))
@@ -174,8 +226,6 @@ def _score(options: argparse.Namespace) -> int:
     from benchmarks.kept.run_files import next_results, read_contexts, read_results
     from benchmarks.kept.scoring import check_batches, score_run
 
-    if not options.tiny and options.weights is None:
-        raise ValueError("give --weights, or --tiny to try it")
     contexts = read_contexts(options.run)
     contexts = contexts._replace(points=contexts.points[: options.first or None])
     from benchmarks.kept import model as torch_model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -592,6 +593,61 @@ def test_a_table_is_printed_in_markdown_and_json(tmp_path, capsys):
 def test_a_run_that_is_not_there_is_an_error_in_words(tmp_path, capsys):
     assert main(["table", str(tmp_path / "none")]) == 1
     assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["contexts", "run", "--recordings", "none.jsonl", "--weights", "x"],
+            "there are no recordings at none.jsonl",
+        ),
+        (
+            ["contexts", "run", "--recordings", ".", "--weights", "none.gguf"],
+            "there are no weights at none.gguf",
+        ),
+        (["contexts", "run", "--recordings", ".", "--weights", ".", "--no-bounds"], "give an --engine"),
+        (["contexts", "run", "--recordings", ".", "--weights", ".", "--points", "0"], "--points cannot be 0"),
+        (["score", "run"], "give --weights, or --tiny to try it"),
+        (["score", "run", "--tiny"], "there are no contexts at run/contexts.npz"),
+        (["table", "run"], "there are no contexts at run/contexts.npz"),
+    ],
+)
+def test_mistakes_are_told_in_words_before_anything_is_imported(tmp_path, arguments, words):
+    path = f"{tmp_path / 'stop'}:{ROOT}"
+    for module in ("numpy", "torch", "tokenizers"):
+        (tmp_path / "stop").mkdir(exist_ok=True)
+        (tmp_path / "stop" / f"{module}.py").write_text("raise SystemExit('imported')")
+    told = subprocess.run(
+        [sys.executable, "-m", "benchmarks.kept", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 1
+    assert told.stderr.startswith(f"error: {words}") or f"error: nothing to write: {words}" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_recordings_that_cannot_be_read_are_an_error_with_a_hint(tmp_path, capsys):
+    (tmp_path / "bad.jsonl").write_text("{")
+    (tmp_path / "w.gguf").write_bytes(b"")
+    where = ["--recordings", str(tmp_path / "bad.jsonl"), "--weights", str(tmp_path / "w.gguf")]
+    assert main(["contexts", str(tmp_path / "run"), *where, "--engine", "refold"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert "\nhint: " in told
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"), [("contexts", "token ids"), ("score", "status 3"), ("table", "bootstrap")]
+)
+def test_every_verb_says_what_it_does(verb, words, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_tiny_model_scores_batches_as_it_scores_sequences_alone(tmp_path, corpus, talks, writer):

@@ -326,6 +326,11 @@ def _section(rows: list[TableRow], table: Table) -> Iterator[str]:
     first = max(rows, key=lambda row: row.recordings)
     demands = ", ".join(f"{count:,} {band}" for band, count in first.demands.items())
     yield f"window {first.window:,}: {first.recordings:,} recordings, {first.calls:,} calls; demands: {demands}"
+    lines, phrases = first.repeats["lines_old"], first.repeats["phrases_old"]
+    yield (
+        f"lines: {first.repeats['lines_near']:,} near, {lines:,} old; "
+        f"phrases: {first.repeats['phrases_near']:,} near, {phrases:,} old"
+    )
     if not first.recordings:
         yield "no recording was finished" if table.stopped else "no recording is longer than this window"
         return
