@@ -104,7 +104,10 @@ def test_fifty_compactions_in_a_row_keep_rules_and_files_and_repeat_no_heading()
     assert max(sizes) <= 0.6 * 3_000
     assert max(sizes[25:]) <= 1.1 * max(sizes[:25])
     assert text.count(MODIFIED) == text.count(READ) == text.count(RULES) == 1
-    assert f"- src/g{number - 3}.py" in text
+    shown = [call.arguments for item in talk.folded.items.items for call in item.message.calls]
+    oldest = next(at for at in range(number) if any(f"src/g{at}.py" in arguments for arguments in shown))
+    assert f"- src/g{oldest - 1}.py" in text
+    assert f"- src/g{oldest}.py" not in text
     assert talk.folded.ledger.modified == tuple(f"src/g{index}.py" for index in range(number))
     assert talk.folded.ledger.read == tuple(f"src/f{index}.py" for index in range(number))
     assert sum(isinstance(talk.recall(f"#m{at}"), Message) for at in range(len(talk.folded.branch))) > 300

@@ -15,18 +15,19 @@ from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
 from refold.core.budget import share_of, tokens_of
-from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Digest, digest
+from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Digest, digest, render
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.pieces import head
-from refold.core.digest.sections import RULES_SHARE, mechanical, sections, without_lists
+from refold.core.digest.sections import RULES_SHARE, Beside, mechanical, sections, without_lists
 from refold.core.digest.shorten import shorten
 from refold.core.fold import Folded, UserRequest, unread_by_model
 from refold.core.plan import SummaryRequest, request_room, requests_for
 from refold.core.plan_inputs import BEFORE_CALL, Frame, Now, effective_for, fits
 from refold.core.secrets.redact import redact
+from refold.core.shown import handle_of
 from refold.core.unread_cut import seen_of, system_texts
-from refold.core.user_requests import keep_ends, request_lines, with_requests
+from refold.core.user_requests import TASK, keep_ends, request_lines, with_requests
 from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind, joined
 
@@ -38,8 +39,10 @@ CARRIED_SHARE = 0.5
 """Share of the summary for the text of an earlier model summary; the rest is for the events since."""
 GAP_SHARE = 0.05
 """Least share of the room for a digest of the messages that a model's summary came too late for."""
-_SHRINKING = (1.0, 0.5, 0.2, 0.0)
+_SHRINKING = (1.0, 0.75, 0.5, 0.35, 0.2, 0.0)
 """Factors for the room of the lists, tried in this order until the text fits."""
+RULES_BESIDE_TASK = 0.75
+"""Share of the room that the task leaves which the rules may take: in a small window the other lists give way first."""
 
 
 def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
@@ -69,12 +72,41 @@ def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
             MAX_DIGEST, share_of(frame.policy.summary_share.fraction, effective_for(frame, BEFORE_CALL))
         ),
     )
-    text = "\n".join(part for part in (pins, found.text) if part)
+    asked, text = _task_told_once(asked, pins, found, request, folded, frame, room)
     first = request.first if is_own else 0
     made = _summary(text, first, request, folded, frame, found.reserve)
     opening = sum(len(line) + 1 for line in asked)
     made = _without_secrets(structs.replace(made, requests=opening), folded, frame)
     return unread_by_model(made, previous, folded, _first_number(request))
+
+
+def _task_told_once(
+    asked: tuple[str, ...],
+    pins: str,
+    found: Digest,
+    request: SummaryRequest,
+    folded: Folded,
+    frame: Frame,
+    room: int,
+) -> tuple[tuple[str, ...], str]:
+    """Return the lines of the user's requests, and the whole text. The room that the digest gave to quotations of a
+    long task goes to the task's own line instead: two selections from one text are hard to read.
+    """
+    text = "\n".join(part for part in (pins, found.text) if part)
+    task = {
+        one.number
+        for one in folded.task
+        if any(line.startswith(f"{TASK} {handle_of(one.number)}:") for line in asked)
+    }
+    pieces = [folded.facts.known.pieces[number] for number in found.chosen] if task else []
+    others = [piece for piece in pieces if piece.seq not in task]
+    if len(others) == len(pieces):
+        return asked, text
+    count, quoted = folded.shown.counter.text, render(others, request.turn_from, request.last)
+    longer = _requests(request, folded, frame, more=room - count(f"{pins}\n{quoted}"))
+    opening = len("\n".join(asked))
+    whole = "\n".join(part for part in ("\n".join(longer) + pins[opening:], quoted) if part)
+    return (longer, whole) if len(longer) == len(asked) and count(whole) <= room else (asked, text)
 
 
 def extended(written: Summary, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
@@ -264,19 +296,21 @@ def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame
     get less room.
     """
     room = request_room(frame, request.max_tokens)
-    said = [item.message.text for item in request.kept if item.message.role == "user"]
+    beside = Beside.of((item.message for item in request.kept), folded.tools, *asked)
+    count, room = folded.shown.counter.text, room * CHARACTERS_PER_TOKEN
+    left = max(0, most - count("\n".join(asked))) * CHARACTERS_PER_TOKEN
+    rules_room = min(int(room * RULES_SHARE), int(left * RULES_BESIDE_TASK))
     for share in _SHRINKING:
-        limit = int(room * share)
-        more = sections(folded.ledger, limit * CHARACTERS_PER_TOKEN, shown="\n".join((*asked, *said)))
+        more = sections(folded.ledger, int(room * share), beside=beside, rules_room=rules_room)
         text = "\n".join(part for part in (*asked, more) if part)
-        if folded.shown.counter.text(text) <= most:
+        if count(text) <= most:
             return text
     return "\n".join(asked)
 
 
-def _requests(request: SummaryRequest, folded: Folded, frame: Frame) -> tuple[str, ...]:
+def _requests(request: SummaryRequest, folded: Folded, frame: Frame, *, more: int = 0) -> tuple[str, ...]:
     """The lines of the task and the open question that the kept messages do not show. Long ones keep their
-    ends and the new parts between them.
+    ends and the new parts between them; the task gets `more` tokens than its share.
     """
     counter, window = folded.shown.counter, frame.budget.window
 
@@ -287,4 +321,4 @@ def _requests(request: SummaryRequest, folded: Folded, frame: Frame) -> tuple[st
         return said.text
 
     room = request_room(frame, request.max_tokens)
-    return request_lines(folded, request.kept, request.last, room, counter=counter, shorten=short)
+    return request_lines(folded, request.kept, request.last, room, counter=counter, shorten=short, more=more)

@@ -31,8 +31,9 @@ from refold.model.tokens import TokenCounter
 
 TASK_SHARE = 0.10
 """Share of the room for the task: all user messages before the first reply together."""
-LEAST_TASK = 64
-"""Tokens for the task in a small room, if they are at most a fifth of it."""
+LEAST_TASK, MOST_OF_SMALL, FRAME = 160, 0.3, 40
+"""Tokens for the task in a small room, and the share of the room without the frame of a summary that they may take:
+most tasks are no longer than a paragraph, and nothing in a summary is worth more."""
 QUESTION_LINE_SHARE = 0.10
 """Share of the room for the open question: all its messages together."""
 MAX_ROOM = 32_000
@@ -57,10 +58,11 @@ def request_lines(
     *,
     counter: TokenCounter,
     shorten: Shorten | None = None,
+    more: int = 0,
 ) -> tuple[str, ...]:
     """The lines that a summary of the messages numbered below `last` must contain, beside the messages that are `shown`.
 
-    `room` is the room for messages in tokens. Only the originals of the conversation are read, so this can
+    `room` is the room for messages in tokens; the task may take `more` tokens than its share of it. Only the originals of the conversation are read, so this can
     run in another thread than the indexing, unless `shorten` reads the index.
     """
     room = min(room, MAX_ROOM)
@@ -70,7 +72,9 @@ def request_lines(
     task = [one for one in covered if not is_client_summary(one.message)]
     told = [one for one in covered if is_client_summary(one.message)]
     questions = [one for one in folded.questions_before(last) if one.number not in numbers]
-    most = max(share_of(TASK_SHARE, room), min(LEAST_TASK, room // 5))
+    most = (
+        max(share_of(TASK_SHARE, room), min(LEAST_TASK, share_of(MOST_OF_SMALL, max(0, room - FRAME)))) + more
+    )
     most_told = share_of(SUMMARY_SHARE, room)
     shares = (
         (TASK, task, most),

@@ -7,7 +7,7 @@ import pytest
 from refold.core.digest.extract import Sight, digest
 from refold.core.digest.facts import Facts, index_message
 from refold.core.digest.ledger import merge
-from refold.core.digest.sections import mechanical, sections
+from refold.core.digest.sections import Beside, mechanical, sections
 from refold.core.digest.shorten import shorten
 from refold.core.summary_checks.accept import check_summary, passes
 from refold.model.message import Message, ToolCall, assistant, tool, user
@@ -66,7 +66,7 @@ def test_sections_stay_in_their_room_and_say_nothing_twice():
     text = sections(ledger, 2_000)
     assert len(text) < 2_000
     assert "- Never touch the API." in text
-    assert "Never touch" not in sections(ledger, 2_000, shown="Never touch the API.")
+    assert "Never touch" not in sections(ledger, 2_000, beside=Beside("Never touch the API."))
 
 
 def test_the_mechanical_summary_keeps_the_previous_one_and_repeats_no_list():

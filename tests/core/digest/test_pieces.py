@@ -29,7 +29,7 @@ def test_short_lines_stay_whole():
 
 
 def test_a_stub_of_a_line_joins_the_next():
-    assert list(pieces('{\n  "total": 4711,\n}')) == ['{ "total": 4711,', "}"]
+    assert list(pieces('{\n  "total": 4711,\n}')) == ['{\n  "total": 4711,', "}"]
 
 
 def test_long_lines_break_after_a_clause():

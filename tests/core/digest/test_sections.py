@@ -1,11 +1,11 @@
 import pytest
 
 from refold.core.digest.ledger import EMPTY, Ledger, merge
-from refold.core.digest.sections import MODIFIED, RULES, mechanical, sections
+from refold.core.digest.sections import MODIFIED, READ, RULES, SAID, Beside, mechanical, sections
 from refold.core.summary_checks.accept import check_headings_once
-from refold.model.message import user
+from refold.model.message import assistant, tool, user
 from tests.core.conversations import talk
-from tests.core.digest.conversations import work
+from tests.core.digest.conversations import call, work
 from tests.core.digest.ledgers import ledger_of
 
 LEDGER = Ledger(
@@ -29,14 +29,37 @@ def test_an_empty_ledger_says_nothing():
 
 
 def test_what_is_shown_already_is_not_repeated():
-    assert "Never reformat." not in sections(LEDGER, 4_000, shown="Please. Never reformat. Thanks.")
+    assert "Never reformat." not in sections(LEDGER, 4_000, beside=Beside("Please. Never reformat. Thanks."))
 
 
-def test_what_is_shown_only_as_a_part_of_something_longer_is_said():
-    text = sections(
-        Ledger(modified=("config.py", "tests/config.py")), 4_000, shown="Changed tests/config.py."
-    )
-    assert text == f"{MODIFIED}\n- config.py"
+def test_a_file_is_shown_by_a_call_that_does_the_same_with_it():
+    ledger = Ledger(modified=("config.py", "tests/config.py"), read=("a.py",))
+    kept = [
+        assistant("", call("edit_file", path="tests/config.py")),
+        assistant("", call("read_file", path="config.py")),
+    ]
+    assert sections(ledger, 4_000, beside=Beside.of(kept)) == f"{MODIFIED}\n- config.py\n{READ}\n- a.py"
+
+
+def test_errors_and_decisions_are_shown_by_their_own_speakers():
+    kept = [tool("c", "I go with msgspec.\nerror: boom"), assistant("Still open: write docs")]
+    text = sections(LEDGER, 4_000, beside=Beside.of(kept))
+    assert "- I go with msgspec." in text
+    assert "boom" not in text
+    assert "write docs" not in text
+
+
+def test_a_message_that_is_a_rule_is_not_said_twice():
+    text = sections(Ledger(rules=("Never reformat.",), said=("Never reformat.", "Now do step two.")), 4_000)
+    assert text == f"{RULES}\n- Never reformat.\n{SAID}\n- Now do step two."
+
+
+def test_changes_of_the_task_stay_before_newer_messages():
+    said = ("Forget the importer, build the exporter.", *(f"Then do step {n} of it." for n in range(50)))
+    text = sections(Ledger(said=said), 2_000)
+    assert said[0] in text
+    assert said[-1] in text
+    assert said[1] not in text
 
 
 def test_the_newest_files_stay_when_room_is_short():

@@ -8,6 +8,8 @@ cycles.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,7 +19,7 @@ from operator import mul
 from msgspec import Struct
 
 from refold.core.digest.facts import MAX_CHARACTERS, Facts, Piece, label_of, term_ids
-from refold.core.digest.line_markers import quoted_line
+from refold.core.digest.line_markers import quoted_line, quoted_lines
 from refold.core.digest.pieces import ends
 from refold.core.digest.terms import Weights
 from refold.model.message import visible
@@ -208,6 +210,8 @@ FEWER_CANDIDATES = 1_200
 room for."""
 HISTORY = "## Earlier"
 TURN = "## This turn so far"
+BELOW = "## Left out of messages below"
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 class Sight(Struct, frozen=True):
@@ -262,9 +266,9 @@ def digest(
         in_sight(facts, sight),
         room,
         label=label_of,
-        factor=_partial_factor(sight, worth.weights.cut_off),
+        factor=_factor_of(sight, worth.weights),
     )
-    chosen, text = fitting(choice.chosen, budget, counter, turn_from)
+    chosen, text = fitting(choice.chosen, budget, counter, turn_from, last)
     reserve = _reserve(choice, sight, RESERVE * max(room, usual * CHARACTERS_PER_TOKEN))
     return Digest(text, tuple(piece.number for piece in chosen), reserve)
 
@@ -280,22 +284,26 @@ def in_sight(facts: Facts, sight: Sight) -> set[int]:
     return covered
 
 
-def render(chosen: Iterable[Piece], turn_from: int | None = None) -> str:
+def render(chosen: Iterable[Piece], turn_from: int | None = None, last: int | None = None) -> str:
     """Return the pieces as text, in the order of the conversation, each message under its handle, with an
-    ellipsis for omitted text.
+    ellipsis for omitted text. Pieces of messages from `last` on, which are shown in part, stand apart.
     """
     ordered = sorted(chosen, key=_number)
-    if turn_from is None:
-        return _quote_pieces(ordered)
-    before = [piece for piece in ordered if piece.seq < turn_from]
-    since = [piece for piece in ordered if piece.seq >= turn_from]
-    parts = [(HISTORY, before), (TURN, since)]
-    return "\n".join(f"{title}\n{_quote_pieces(own)}" for title, own in parts if own)
+    stop = len(ordered) if last is None else bisect_left(ordered, last, key=_seq)
+    turn = stop if turn_from is None else bisect_left(ordered, turn_from, hi=stop, key=_seq)
+    parts = [
+        ("" if turn_from is None else HISTORY, ordered[:turn]),
+        (TURN, ordered[turn:stop]),
+        (BELOW, ordered[stop:]),
+    ]
+    return "\n".join(
+        f"{title}\n{_quote_pieces(own)}" if title else _quote_pieces(own) for title, own in parts if own
+    )
 
 
 def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Digest) -> Iterable[Piece]:
     """Return the reserve of the previous digest and the leaving pieces; if these are too many, those with the
-    highest promise.
+    highest promise. Bare numbers mean nothing without the words around them, except in the user's own answers.
     """
     numbered = facts.known.pieces
     kept = {number: numbered[number] for number in previous.reserve if number < len(numbered)}
@@ -305,7 +313,8 @@ def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Dig
     most = MAX_CANDIDATES if len(leaving) < 3 * MAX_CANDIDATES else FEWER_CANDIDATES
     if len(leaving) > most:
         leaving = _most_promising(leaving, most)
-    return {**kept, **{piece.number: piece for piece in leaving}}.values()
+    found = {**kept, **{piece.number: piece for piece in leaving}}
+    return [piece for piece in found.values() if _LETTER.search(piece.text) or piece.label.endswith(" user:")]
 
 
 def _most_promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
@@ -320,20 +329,29 @@ def _most_promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
     return [piece for piece in pieces if piece.promise > bar] + equal[len(equal) - left :]
 
 
-def _partial_factor(sight: Sight, cut_off: float) -> Callable[[Piece], float] | None:
-    """Return a factor that reduces the value of pieces of partly shown messages: some of their content is
-    visible already.
+def _factor_of(sight: Sight, weights: Weights) -> Callable[[Piece], float]:
+    """Return the factor of a piece: more for the assistant's own words and calls, which say what was done and
+    why, and less for partly shown messages, because some of their content is visible already.
     """
-    partly = frozenset(sight.partly)
-    return (lambda piece: cut_off if piece.seq in partly else 1.0) if partly else None
+    partly, cut_off, own = frozenset(sight.partly), weights.cut_off, weights.own
+
+    def factor(piece: Piece) -> float:
+        times = own if piece.label.endswith(" assistant:") else 1.0
+        return times * cut_off if piece.seq in partly else times
+
+    return factor
 
 
 def fitting(
-    chosen: Sequence[Piece], budget: int, counter: TokenCounter, turn_from: int | None = None
+    chosen: Sequence[Piece],
+    budget: int,
+    counter: TokenCounter,
+    turn_from: int | None = None,
+    last: int | None = None,
 ) -> tuple[Sequence[Piece], str]:
     """Return the best of the chosen pieces that fit into the budget by the counter, and their text."""
     while chosen:
-        text = render(chosen, turn_from)
+        text = render(chosen, turn_from, last)
         tokens = counter.text(text)
         if tokens <= budget:
             return chosen, text
@@ -361,7 +379,9 @@ def _quote_pieces(ordered: Iterable[Piece]) -> str:
     last: Piece | None = None
     for piece in ordered:
         if last is None or piece.label != last.label:
-            said.append(f"\n{piece.label} {visible(piece.text)}")
+            text = _quoted(piece)
+            is_indented = text[:1].isspace()
+            said.append(f"\n{piece.label}\n{quoted_line(text)}" if is_indented else f"\n{piece.label} {text}")
         else:
             said.append(continued(piece, last))
         last = piece
@@ -374,11 +394,23 @@ def continued(piece: Piece, last: Piece) -> str:
     A piece at the beginning of a line is quoted if it could be taken for a heading, a handle or a label of
     Refold.
     """
-    text, is_next = visible(piece.text), piece.index == last.index + 1
+    text, is_next = _quoted(piece), piece.index == last.index + 1
     if (piece.part, piece.line) == (last.part, last.line):
         return f"{' ' if piece.is_spaced else ''}{text}" if is_next else f" … {text}"
-    return f"\n{quoted_line(text)}" if is_next else f"\n… {text}"
+    if is_next:
+        return f"\n{quoted_line(text)}"
+    return f"\n… {text}" if text[:1].strip() else f"\n…\n{quoted_line(text)}"
+
+
+def _quoted(piece: Piece) -> str:
+    """Return the text of a piece, which follows other words; a line end inside of it begins a line."""
+    text = visible(piece.text)
+    return quoted_lines(text) if "\n" in text else text
 
 
 def _number(piece: Piece) -> int:
     return piece.number
+
+
+def _seq(piece: Piece) -> int:
+    return piece.seq

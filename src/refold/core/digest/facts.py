@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Struct, field
 
 from refold.core.digest.line_markers import is_role
-from refold.core.digest.pieces import head, lines, tail
+from refold.core.digest.pieces import bare, head, lines, tail
 from refold.core.digest.terms import DEFAULT, VALUES, TermKind, Weights, distinct, terms
 from refold.core.shown import handle_of
 from refold.model.message import (
@@ -378,9 +378,14 @@ def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: FactLog, *, used:
     found = [(part, line, raw) for part, (_, text) in parts for line, raw in _bounded(text, len(said))]
     factor = (_USED if used else 1.0) / sqrt(1 + len(found) / _CROWD)
     number, values, known_share = len(log.pieces), log.values, 2 * _KNOWN if used else _KNOWN
-    before = ""
+    before, place = "", (-1, -1)
     for index, (part, line, raw) in enumerate(found):
-        text, is_spaced, before = raw.strip(), raw.startswith(" ") or before.endswith(" "), raw
+        is_first, place = (part, line) != place, (part, line)
+        text, is_spaced, before = (
+            bare(raw, is_first=is_first),
+            raw.startswith(" ") or before.endswith(" "),
+            raw,
+        )
         if len(text) <= _LONGEST_PIECE:
             known, own = len(values), log.read(text)
             worth = sum([values[term] if term >= known else known_share * values[term] for term in own])
@@ -431,9 +436,41 @@ def _tool_name(name: str) -> str:
 def _arguments(arguments: str) -> str:
     try:
         value = msgspec.json.decode(arguments)
-        return "\n".join(_lines("", value))
+        first, *rest = [*_lines("", value)] or [""]
+        change = _first_change(value)
+        return "\n".join((f"{first} {change}" if change else first, *rest))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return arguments
+
+
+_EDITS = (
+    ("old_string", "new_string"),
+    ("old_str", "new_str"),
+    ("oldText", "newText"),
+    ("old_text", "new_text"),
+    ("search", "replace"),
+)
+"""The arguments with which the common tools name a text and the text that replaces it."""
+_CHANGE = 60
+"""Characters of the short form of an edit."""
+
+
+def _first_change(arguments: object) -> str:
+    """Return the first line that an edit adds, with `+`, or takes away, with `-`; empty for other calls. It stands
+    beside the name of the file, which alone says little.
+    """
+    if not isinstance(arguments, dict):
+        return ""
+    for before, after in _EDITS:
+        old, new = arguments.get(before), arguments.get(after)
+        if isinstance(old, str) and isinstance(new, str):
+            gone, come = old.splitlines(), new.splitlines()
+            known = frozenset(gone)
+            added = next((line for line in come if line.strip() and line not in known), "")
+            left = added or next((line for line in gone if line.strip() and line not in come), "")
+            said = head(" ".join(left.split()), _CHANGE)
+            return f"{'+' if added else '-'} {said}" if said else ""
+    return ""
 
 
 def _lines(key: str, value: object) -> Iterator[str]:

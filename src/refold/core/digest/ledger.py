@@ -1,6 +1,6 @@
 """The ledger: facts that are carried from summary to summary mechanically, not by a model.
 
-Files, rules, errors, decisions, open tasks, ids and numbers are found by their form in each message, and are
+The user's later messages, files, rules, errors, decisions, open tasks, ids and numbers are found by their form in each message, and are
 never paraphrased and never dropped by chance. A file that was read and later modified counts as modified; a
 rule stays as the user wrote it; an error stays until its call is made again. Of ids and numbers, those that
 the user said rank first, then those that were said last.
@@ -9,14 +9,14 @@ the user said rank first, then those that were said last.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
 
 from msgspec import Struct
 
 from refold.core.digest.pieces import ends, head, is_safe
 from refold.core.digest.terms import contains_word
-from refold.core.digest.typed_text import typed_passages
+from refold.core.digest.typed_text import is_typed, request_text, said_by_user, typed_passages
 from refold.core.tool_failures import MAX_LINE, stated_errors
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, call_key, file_accesses
 from refold.model.message import Message, ToolCall
@@ -196,8 +196,9 @@ def _is_code(line: str) -> bool:
     return sum(map(_CODE_MARKS.__contains__, said)) > _MAX_MARKS * len(said)
 
 
-MAX_ENTRIES = 12
-"""Limit of carried errors, decisions and tasks: older ones are finished, or in the digest."""
+MAX_ENTRIES = 36
+"""Limit of carried errors, decisions and tasks: the newest are mostly in messages that are still shown, and a summary
+lists those before them."""
 MAX_IDS = 24
 """Limit of carried ids and numbers of each source: more than a summary has room for."""
 MAX_RULES = 100
@@ -207,6 +208,8 @@ them."""
 MAX_FILES = 1_000
 """Limit of carried files of each kind, far more than any summary has room for. Of a longer list, the
 oldest half and the newest half of this number are kept."""
+MAX_SAID = 40
+"""Later messages of the user: more than a summary has room for."""
 MAX_MESSAGE_RULES = 25
 """Limit of rules that one message may add: no message can fill more than a fourth of the list."""
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
@@ -226,6 +229,8 @@ class Ledger(Struct, frozen=True):
     modified: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     """Sentences of the user that state a rule, word for word."""
+    said: tuple[str, ...] = ()
+    """The user's messages after the first reply, each as one line: they may change the task."""
     errors: tuple[str, ...] = ()
     error_calls: tuple[str, ...] = ()
     """The key of the call behind each error, in the same order; empty if it is not known."""
@@ -267,7 +272,9 @@ def entries(
     match message.role:
         case "user":
             return Ledger(
-                rules=typed_rules(message, is_task=is_task), given=_typed_ids(message, is_task=is_task)
+                rules=typed_rules(message, is_task=is_task),
+                said=() if is_task else _said_later(message),
+                given=_typed_ids(message, is_task=is_task),
             )
         case "assistant":
             text = message.text
@@ -299,6 +306,7 @@ def _result_entries(message: Message, tools: ToolKinds, calls: Mapping[str, Tool
         seen += () if is_content else identifiers(result.text, by_user=False)
     return Ledger(
         rules=typed_rules(message),
+        said=_said_later(message),
         errors=tuple(errors),
         error_calls=tuple(errors.values()),
         called=tuple(called),
@@ -324,6 +332,57 @@ def _typed_ids(message: Message, *, is_task: bool = False) -> tuple[str, ...]:
     return identifiers("\n".join(typed_passages(message, is_task=is_task)), by_user=True)
 
 
+# The user's later messages. They are few, and each may change what the work is about.
+
+_FEW_WORDS = 3
+"""Words of a message that is carried on: "yes" and "go on" answer a reply that is gone."""
+_PLAIN = re.compile(r"[^<>`\"“”„«»「」『』\[\]\n]*+")
+"""A text without anything that could be a quotation: all of it was typed."""
+_TASK_CHANGE = re.compile(
+    r"\b(?:actually|instead|forget|scrap|drop the|no longer|not any ?more|never mind|nevermind|scratch that|change of plans?"
+    r"|changed? (?:my mind|the (?:task|plan|goal|scope))|(?:task|plan|goal|scope) (?:has |is )?(?:changed|new|different)|new (?:task|plan|goal|priority)"
+    r"|rather than|switch to|start over|from now on|stattdessen|vergiss|doch lieber|plutôt|oublie[zr]?|en vez de|en lugar de|olvida|invece|dimentica)\b"
+    "|改成|改为|不用了|忘掉|代わりに|やめて|대신",
+    re.IGNORECASE,
+)
+"""Words by which a user takes back what was asked before."""
+
+
+def _said_later(message: Message) -> tuple[str, ...]:
+    """Return what the user said in a message after the first reply, as one line; empty if it says too little."""
+    said = said_by_user(message)
+    if said is None or not is_typed(said):
+        return ()
+    text = request_text(said)
+    if len(text) > MAX_LINE or not _PLAIN.fullmatch(text):
+        text = "\n".join(typed_passages(said))
+    text = _shorten_entry(text)
+    is_enough = text.count(" ") >= _FEW_WORDS - 1 or (not text.isascii() and len(text) > 2 * _FEW_WORDS)
+    return (text,) if is_enough else ()
+
+
+def is_task_change(said: str) -> bool:
+    """Return True if the user's words take back what was asked before."""
+    return _TASK_CHANGE.search(said) is not None
+
+
+def most_telling(said: Sequence[str]) -> list[int]:
+    """Return the places of the user's messages, the most important first: changes of the task, then the others,
+    each with the newest first.
+    """
+    newest_first = range(len(said) - 1, -1, -1)
+    return sorted(newest_first, key=lambda at: not is_task_change(said[at]))
+
+
+def _merge_said(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the messages of both lists; a repeated one counts as new. Beyond `MAX_SAID` the least important leave."""
+    found = tuple(dict.fromkeys((*(one for one in earlier if one not in later), *later)))
+    if len(found) <= MAX_SAID:
+        return found
+    kept = sorted(most_telling(found)[:MAX_SAID])
+    return tuple(found[at] for at in kept)
+
+
 def merge(earlier: Ledger, later: Ledger) -> Ledger:
     """Return one ledger with the entries of both."""
     if later == EMPTY:
@@ -346,6 +405,7 @@ def merge(earlier: Ledger, later: Ledger) -> Ledger:
         read=read,
         modified=modified,
         rules=_oldest_and_newest(_merge_entries(earlier.rules, later.rules), MAX_RULES),
+        said=_merge_said(earlier.said, later.said) if later.said else earlier.said,
         errors=errors,
         error_calls=calls,
         decisions=_with_newest(earlier.decisions, later.decisions),

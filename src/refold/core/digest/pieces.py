@@ -14,8 +14,10 @@ PIECE_CHARACTERS = 60
 include too much useless text."""
 _WHOLE_LINE = PIECE_CHARACTERS * 4 // 3
 """A line up to this length is one piece."""
+_MOST_INDENT = 24
+"""Characters of an indentation that are kept: it is part of code, and beyond this it is layout."""
 _STUB_LINE = 12
-"""A line shorter than this is joined to the next one: a bracket alone has no meaning."""
+"""A line shorter than this is chosen together with the next one: a bracket alone has no meaning."""
 _SEPARATORS = frozenset(",;(){}[]<>\"'|`")
 _AFTER = {
     ",": 4,
@@ -45,23 +47,32 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def lines(text: str) -> Iterator[list[str]]:
-    """Yield the pieces of a text, line by line; the pieces of one line joined together are that line."""
+    """Yield the pieces of a text, line by line; the pieces of one line joined together are that line, with its
+    indentation. A short line and the next one are one piece with a line end.
+    """
     held = ""
     for line in text.splitlines():
         words = " ".join(line.split())
+        indent = line[: min(len(line) - len(line.lstrip()), _MOST_INDENT)] if words else ""
         if held and len(held) + len(words) < PIECE_CHARACTERS:
-            words, held = f"{held} {words}".rstrip(), ""
+            words, indent, held = f"{held}\n{indent}{words}".rstrip(), "", ""
         elif held:
             yield [held]
             held = ""
         if len(words) < _STUB_LINE:
-            held = words
+            held = f"{indent}{words}" if words else ""
         elif len(words) <= _WHOLE_LINE:
-            yield [words]
+            yield [f"{indent}{words}"]
         else:
-            yield list(_split(words))
+            first, *rest = _split(words)
+            yield [f"{indent}{first}", *rest]
     if held:
         yield [held]
+
+
+def bare(piece: str, *, is_first: bool) -> str:
+    """Return a piece without the white space around it; the first of a line keeps its indentation."""
+    return piece.rstrip() if is_first else piece.strip()
 
 
 def is_safe(text: str, at: int) -> bool:

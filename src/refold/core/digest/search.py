@@ -17,7 +17,7 @@ from math import sqrt
 
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Worth, choose, fitting
 from refold.core.digest.facts import FactLog, Facts, Piece, label_of, term_ids, text_of
-from refold.core.digest.pieces import lines
+from refold.core.digest.pieces import bare, lines
 from refold.core.digest.terms import distinct
 from refold.core.search_terms import Phrase, fragments, phrases, spaced
 from refold.core.shown import handle_of
@@ -145,14 +145,24 @@ def _pieces_of(facts: Facts, message: Message, seq: int, wanted: _PhraseCounter)
     for place, part in enumerate(one for one in message.parts if type(one) is not Reasoning):
         label = labels.get(place, f"{handle_of(seq)} {message.role}:")
         for line, split in enumerate(lines(wanted.portion(text_of(part)))):
-            for raw in split:
+            for at, raw in enumerate(split):
                 index, is_spaced, before = next(numbers), raw.startswith(" ") or before.endswith(" "), raw
                 number = seq * _MOST_PIECES + index
-                yield Piece(number, seq, place, index, _limit_length(raw), (), 0, line, is_spaced, label)
+                yield Piece(
+                    number,
+                    seq,
+                    place,
+                    index,
+                    _limit_length(bare(raw, is_first=not at)),
+                    (),
+                    0,
+                    line,
+                    is_spaced,
+                    label,
+                )
 
 
-def _limit_length(raw: str) -> str:
-    text = raw.strip()
+def _limit_length(text: str) -> str:
     return text if len(text) <= _LONGEST_PIECE else f"{text[:_LONGEST_PIECE]}…"
 
 

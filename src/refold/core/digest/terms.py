@@ -171,6 +171,9 @@ class Weights(Struct, frozen=True):
     crowd: float = 0.2
     """When a message has taken this share of the room, its pieces are worth half: a list of a hundred ids
     would fill it."""
+    own: float = 6.0
+    """Factor for pieces of the assistant's words and calls: rows of data have more names, and say less about what was
+    done and why. From 1 to 6, a real model gets more out of the digest, and it holds fewer single names of results."""
     cut_off: float = 0.5
     """Factor for pieces of a message that is shown in part: some of its content is visible already."""
 

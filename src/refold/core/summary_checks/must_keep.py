@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from refold.core.digest.ledger import Ledger, from_both_ends, sentences, stated
+from refold.core.digest.ledger import Ledger, sentences, stated
 from refold.core.digest.line_markers import QUOTE, is_rules_title
 from refold.core.digest.sections import (
     DECISIONS,
@@ -19,8 +19,10 @@ from refold.core.digest.sections import (
     MODIFIED,
     READ,
     RULES,
+    SAID,
     TASKS,
     TITLES,
+    in_order_of_weight,
     is_shown,
     one_line,
 )
@@ -29,7 +31,9 @@ from refold.core.digest.typed_text import said_by_user, typed_passages
 from refold.core.prompts import Count, Passage, defused
 from refold.core.summary_checks.headings import headings_once, is_heading, lines_of, section_span
 
-_SHARES = {RULES: 0.4, MODIFIED: 0.2, IDS: 0.15, TASKS: 0.1, ERRORS: 0.1, DECISIONS: 0.05, READ: 0.0}
+_SHARES = {
+    RULES: 0.3, SAID: 0.2, MODIFIED: 0.15, IDS: 0.1, TASKS: 0.1, ERRORS: 0.1, DECISIONS: 0.05, READ: 0.0,
+}  # fmt: skip
 """The order of priority, and the guaranteed share of the room for each kind: files that were only read can
 be read again."""
 _SLACK = 2
@@ -69,10 +73,8 @@ class _FactInserter:
         return text
 
     def fill(self, title: str, lines: Sequence[str], limit: int) -> None:
-        """Add the newest lines that the text does not contain, and of rules the oldest too, while there is
-        room.
-        """
-        for at in from_both_ends(len(lines)) if title == RULES else reversed(range(len(lines))):
+        """Add the lines that the text does not contain, the most important first, while there is room."""
+        for at in in_order_of_weight(title, lines):
             line = lines[at]
             is_new = not is_shown(title, line[2:].removeprefix(QUOTE), self.shown)
             if is_new and self._fits(title, line, min(limit, self.most)):
@@ -140,6 +142,7 @@ def fact_lines(ledger: Ledger) -> dict[str, list[str]]:
     """Return the ledger's facts as list items, under the heading of each kind."""
     found = {
         RULES: ledger.rules,
+        SAID: ledger.said,
         IDS: ledger.ids,
         MODIFIED: ledger.modified,
         READ: ledger.read,
@@ -161,12 +164,14 @@ def _insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
 
 
 def _without_wrong_items(text: str, facts: dict[str, list[str]], said: str) -> str:
-    """Return the text without list items that contradict the ledger: rules that the user did not give,
-    modified files as only read.
+    """Return the text without list items that contradict the ledger: rules that the user did not give, words
+    that the user did not say, modified files as only read.
     """
-    rules, modified, read = ([line[2:] for line in facts[title]] for title in (RULES, MODIFIED, READ))
+    rules, own, modified, read = (
+        [line[2:] for line in facts[title]] for title in (RULES, SAID, MODIFIED, READ)
+    )
     return _without_points(
-        _with_given_rules(text, rules, said),
+        _without_points(_with_given_rules(text, rules, said), SAID, lambda point: point not in own),
         READ,
         lambda point: (
             point not in read and any(contains_word(point, path.removeprefix(QUOTE)) for path in modified)
