@@ -21,6 +21,14 @@ def test_saved_is_the_difference_of_two_bills_for_the_same_calls():
     assert bill.saved == pytest.approx(0.00725)
 
 
+def test_a_call_that_sent_everything_saves_nothing_and_loses_nothing():
+    """The provider's cache may miss: that is no loss by Refold."""
+    bill = Bill()
+    for size in (1_000, 2_000, 3_000):
+        bill = bill.add(Usage(input=size, output=100), PRICES, sent=size, whole=size)
+        assert bill.saved == 0
+
+
 def test_without_prices_nothing_is_made_up():
     bill = Bill().add(Usage(input=1_000, output=100), None, sent=1, whole=9)
 

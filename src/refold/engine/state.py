@@ -312,8 +312,9 @@ class Sent(Struct, frozen=True):
 class Bill(Struct, frozen=True):
     """The cost of a conversation's calls in dollars, and their cost without any compaction.
 
-    Both are 0 if the prices of the model are not known. The second is a lower bound: it assumes a cache that
-    never misses, and a window that overflows would not have been answered at all.
+    Both are 0 if the prices of the model are not known. A call that sent everything costs the same in both. For the others
+    the second is a lower bound: it assumes a cache that never misses, and a window that overflows would not have been
+    answered at all.
     """
 
     spent: float = 0.0
@@ -330,9 +331,10 @@ class Bill(Struct, frozen=True):
         """Return the bill with one more call, which sent `sent` of `whole` tokens by our count."""
         if prices is None:
             return self
-        everything = round(whole * usage.context / max(1, sent))
-        without = growing_cost(self.whole, everything, usage.output, prices)
-        return Bill(self.spent + call_cost(usage, prices), self.without + without, everything)
+        everything, spent = round(whole * usage.context / max(1, sent)), call_cost(usage, prices)
+        is_whole = whole <= sent  # then the call is the same without any compaction, cache misses included
+        without = spent if is_whole else growing_cost(self.whole, everything, usage.output, prices)
+        return Bill(self.spent + spent, self.without + without, everything)
 
 
 class Limits(Struct, frozen=True):
