@@ -311,6 +311,7 @@ async def test_a_summariser_that_gives_no_answer_is_reported_by_its_status_or_ki
 
     assert done["summary"] == {"author": "digest", "model": "", "why": reason}
     assert reason in {one["error"] for one in rows}
+    assert f"digest; {reason}" in {one["author"] for one in rows}
     assert f"no summary by small: {reason}" in caplog.text
     assert "PRIVATE" not in caplog.text + json.dumps(rows)
 

@@ -482,7 +482,9 @@ async def sessions(admin: Admin, request: Request) -> object:
 async def compactions(admin: Admin, request: Request) -> object:
     talk, host = await admin.opened(request), await admin.host(request)
     rows = await host.engine.store.compactions(host.engine.owner, talk.branch, _limit(request))
-    return [_without_content(structs.asdict(row)) for row in rows]
+    written = await host.engine.summaries([row.id for row in rows])
+    authors = {one.id: SummaryAuthor.of(one.summary).text for one in written}
+    return [_without_content(structs.asdict(row)) | {"author": authors.get(row.id, "")} for row in rows]
 
 
 async def receipts(admin: Admin, request: Request) -> object:
