@@ -18,12 +18,10 @@ from tests.e2e.test_gateway_sdks import prose
 from tests.formats import CALLS, KEYS, RESULTS, Plain, answer, question
 from tests.gateway.conftest import served, target_for
 
+WINDOW, OUTPUT = 6_000, 400
 is_thorough = settings.default.max_examples > 100
-WINDOW, OUTPUT = (6_000, 400) if is_thorough else (4_000, 300)
-TURNS, FEWER, OPENING = (60, 40, 14) if is_thorough else (27, 20, 9)
-"""Enough for two summaries, for one, and for a first request that nearly fills the window. A client sends all of its history each
-time, so two thirds of the turns in two thirds of the window cost less than half.
-"""
+TURNS, FEWER = (60, 40) if is_thorough else (40, 30)
+"""Enough for two summaries and for one. A client sends all of its history each time, so twice the turns cost four times as much."""
 FACTORS = (0.6, 1.0, 1.4, 1.9)
 ALL = tuple(PRESETS)
 ALLOWED = {"compaction_allow_system_summary": True}
@@ -123,8 +121,7 @@ async def test_a_provider_that_counts_otherwise_refuses_nothing_and_its_summarie
 ):
     name = format_for(preset, factor)
     async with before(name, preset, count_factor=factor) as (client, provider, writer):
-        # It takes longer to fill what counts little.
-        await client.talk(range(TURNS if factor >= 1 else max(40, TURNS)))
+        await client.talk(range(TURNS if factor >= 1 else 60))  # it takes longer to fill what counts little
 
     assert all(isinstance(one, Say) for one in provider.answered)
     if preset in ("refold", "opal", "lis"):  # a count that is too high would fold too early
@@ -142,13 +139,13 @@ async def test_a_first_request_that_is_too_long_for_the_provider_is_made_smaller
     """Nothing is known of the provider's count yet: our own says that it fits."""
     name = format_for(preset, factor)
     async with before(name, preset, count_factor=factor) as (client, provider, _):
-        for turn in range(OPENING):
+        for turn in range(14):
             client.history += [question(asked(turn)), *loop(name, turn), answer("Done.")]
         client.history.append(question("And now?"))
         await client.ask()
         refused = [at for at, one in enumerate(provider.answered) if isinstance(one, Body)]
         client.history.append(answer("Fine."))
-        await client.talk(range(20, 20 + FEWER // 2))
+        await client.talk(range(20, FEWER))
 
     assert 1 <= len(refused) <= 2
     assert client.actions["recovered"] == 1
@@ -196,7 +193,7 @@ async def test_the_two_sides_stay_in_turn_for_the_chat_templates_that_want_it(pr
         aiohttp.ClientSession() as session,
     ):
         client = Client(gate.url, "chat", session)
-        await client.talk(range(FEWER))
+        await client.talk(range(30))
         engine = (await gate.gateway.host("local")).engine
         (call, *_) = (await engine.store.calls("local", "ships"))[-1:]
         rebuilt = await (await engine.conversation("ships")).window_of(call)
@@ -222,7 +219,7 @@ async def test_a_fallback_gets_the_two_sides_in_turn():
         aiohttp.ClientSession() as session,
     ):
         client = Client(gate.url, "chat", session)
-        await client.talk(range(FEWER))
+        await client.talk(range(30))
 
     assert all(isinstance(one, Say) for one in strict.answered)
     assert client.actions["summarised"] >= 1
