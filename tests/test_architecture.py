@@ -81,6 +81,22 @@ def test_no_backtracking_pattern_meets_a_provider_s_text():
         assert "re" not in set(imported_modules(parse(path))), f"{name_of(path)} imports re"
 
 
+@pytest.fixture
+def layers(tmp_path: Path) -> Path:
+    """A project of the same layers without any import."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    package = tmp_path / "src" / "refold"
+    for folder in ("model", "core", "wire", "tokens"):
+        (package / folder).mkdir(parents=True)
+        (package / folder / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    return tmp_path
+
+
+def test_layers_without_a_wrong_import_pass(layers):
+    assert lint_imports(layers) == 0
+
+
 @pytest.mark.parametrize(
     ("place", "line"),
     [
@@ -94,21 +110,12 @@ def test_no_backtracking_pattern_meets_a_provider_s_text():
         ("", "import refold.model"),
     ],
 )
-def test_the_layers_are_really_checked(tmp_path, place, line):
+def test_the_layers_are_really_checked(layers, place, line):
     """A copy of the project with one wrong import must not pass `lint-imports`."""
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    package = tmp_path / "src" / "refold"
-    for folder in ("model", "core", "wire", "tokens"):
-        (package / folder).mkdir(parents=True)
-        (package / folder / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    assert lint_imports(tmp_path) == 0
+    # At the root, any module that no layer names is wrong.
+    (layers / "src" / "refold" / place / "wrong.py").write_text(f"{line}\n")
 
-    (package / place / "wrong.py").write_text(
-        f"{line}\n"
-    )  # at the root, any module that no layer names is wrong
-
-    assert lint_imports(tmp_path) == 1
+    assert lint_imports(layers) == 1
 
 
 def lint_imports(root: Path) -> int:

@@ -1,4 +1,5 @@
 import builtins
+from functools import cache
 
 import pytest
 
@@ -51,9 +52,15 @@ def test_a_model_s_name_decides_its_vocabulary(model, vocabulary):
     assert vocabulary_for(model) == vocabulary
 
 
+@cache
+def tokenizer_of(vocabulary):
+    """Loaded once for both tests, and apart from the one that a counter loads."""
+    return splintr.Tokenizer.from_pretrained(vocabulary)
+
+
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_counts_are_the_content_tokens_of_the_vocabulary(vocabulary):
-    tokenizer, counter = splintr.Tokenizer.from_pretrained(vocabulary), ExactCounter(vocabulary)
+    tokenizer, counter = tokenizer_of(vocabulary), ExactCounter(vocabulary)
     assert counter.source == "counted"
     for text in TEXTS:
         assert counter.text(text) == len(tokenizer.encode_raw(text))
@@ -61,7 +68,7 @@ def test_counts_are_the_content_tokens_of_the_vocabulary(vocabulary):
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_a_special_token_spelled_in_a_text_is_ordinary_text(vocabulary):
-    tokenizer, counter = splintr.Tokenizer.from_pretrained(vocabulary), ExactCounter(vocabulary)
+    tokenizer, counter = tokenizer_of(vocabulary), ExactCounter(vocabulary)
     for special in tokenizer.special_tokens():
         for text in (special, f"before {special} after", f"{special}{special}" * 40):
             assert counter.text(text) == len(tokenizer.encode_ordinary(text))
