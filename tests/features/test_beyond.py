@@ -549,7 +549,7 @@ async def test_a_summary_that_replaces_a_digest_in_a_full_window_is_followed_by_
     await run.chat.close()
 
 
-@pytest.mark.feature("N6")
+@pytest.mark.feature("N6", "X17")
 def test_a_recording_is_replayed_under_several_policies_side_by_side(capsys, tmp_path):
     page = tmp_path / "report.html"
     presets_of = ["--preset", "refold", "--preset", "opal"]
