@@ -131,8 +131,33 @@ async def test_a_dead_mcp_server_is_named_and_the_chat_goes_on():
         chatting(server, mcp=["ships=/nowhere/at/all", "http://127.0.0.1:1/mcp"]) as chat,
     ):
         assert len(chat.problems) == 2
-        assert chat.problems[0].startswith("the MCP server 'ships' cannot be used")
+        assert chat.problems[0].startswith("the MCP server 'ships' cannot be used: FileNotFoundError: ")
+        assert "cannot be used: ConnectError: " in chat.problems[1]
         assert text_of(await sent(chat, "Hello?")) == "Hello."
+
+
+LOUD = r"""
+import sys
+sys.stderr.write("\x1b[2J\x1b[H\x1b]0;title\x07\n\x1b[31mthe \x07port is taken " + "x" * 300 + "\n")
+sys.stderr.flush()
+"""
+
+
+async def test_what_a_server_writes_to_stderr_never_reaches_the_terminal(tmp_path, capfd):
+    good, bad, broken = tmp_path / "good.py", tmp_path / "bad.py", tmp_path / "broken.py"
+    good.write_text(LOUD + SERVER)
+    bad.write_text(LOUD)
+    broken.write_text("import nowhere_at_all")
+    servers = [f"{name}={sys.executable} {tmp_path / name}.py" for name in ("good", "bad", "broken")]
+    async with ScriptedUpstream() as server, chatting(server, mcp=servers) as chat:
+        told = [problem.partition("\n")[0] for problem in chat.problems]
+    ended = "cannot be used: it ended without an answer; it wrote:"
+    wrote = ("the port is taken " + "x" * 300)[:200]
+    assert told == [
+        f"the MCP server 'bad' {ended} {wrote}",
+        f"the MCP server 'broken' {ended} ModuleNotFoundError: No module named 'nowhere_at_all'",
+    ]
+    assert capfd.readouterr() == ("", "")
 
 
 # Whatever a tool does is a result

@@ -20,11 +20,12 @@ import asyncio
 import inspect
 import re
 import shlex
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Annotated, Any, TypeVar, get_type_hints, overload
+from typing import Annotated, Any, TextIO, TypeVar, get_type_hints, overload
 
 import msgspec
 from msgspec import Struct, structs
@@ -32,6 +33,7 @@ from msgspec import Struct, structs
 from refold.core.stages.tool_results import ToolRule
 from refold.model.dialect import Dialect
 from refold.model.errors import ConfigError, MissingExtra, RefoldError, UpstreamUnavailable
+from refold.model.mask import mask_text
 from refold.model.message import Text, ToolCall, ToolResult, replace_lone_surrogates
 from refold.model.window import Tool
 from refold.wire.translate import translate_tools
@@ -42,6 +44,8 @@ MAX_CHARACTERS = 1_000_000
 """Of one result. What is longer is cut when it is stored: no window holds it, and a store would keep it for ever."""
 CLOSE_S = 5.0
 """Seconds that an MCP server has to end."""
+MAX_REASON = 200
+"""Characters of what an MCP server wrote that a problem shows."""
 GRACE_S = 1.0
 """Seconds that a tool has to end after its cancellation."""
 INTERRUPTED = "interrupted: may have run"
@@ -55,6 +59,8 @@ T = TypeVar("T")
 _ARGUMENT = re.compile(r"[ \t]*+\*{0,2}(\w++)[ \t]*+(?:\([^)\n]*+\))?+:(.*)")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x1b\\)?|[ -/]*+[0-Z\\^-~])")
+"""Sequences that command a terminal."""
 
 
 class ChatTool(Struct, frozen=True, kw_only=True):
@@ -329,7 +335,9 @@ async def run_guarded(
 
 
 def problem_of(error: BaseException) -> str:
-    """Say in a line what code of the user's raised."""
+    """Say in a line what code of the user's raised. A group of exceptions stands for the first one in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  # it is the user's as well
@@ -383,6 +391,8 @@ class ToolServer:
         """Tools that are left out, and why."""
         self._patience_s, self._closing = patience_s, asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._stderr: TextIO | None = None
+        """A file with what the server writes there. On the stderr of this program it would command the terminal."""
 
     async def open(self) -> list[ChatTool]:
         """Connect, and return the server's tools.
@@ -397,20 +407,26 @@ class ToolServer:
             async with asyncio.timeout(self._patience_s):
                 return await ready
         except TimeoutError:
+            problem = self._unusable(f"no answer within {self._patience_s:g} s")
             await self.close()
-            raise self._unusable(f"no answer within {self._patience_s:g} s") from None
+            raise problem from None
 
     async def _hold(self, ready: asyncio.Future[list[ChatTool]]) -> None:
-        try:
-            async with _client_of(self._target) as client:
-                found = [one for listed in await _list_tools(client) if (one := self._tool(client, listed))]
-                if not ready.done():
-                    ready.set_result(found)
-                await self._closing.wait()
-        except MissingExtra as error:
-            _fail(ready, error)
-        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # any: the chat goes on without this server
-            _fail(ready, self._unusable(type(error).__name__))
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as self._stderr:
+            try:
+                async with _client_of(self._target, self._stderr) as client:
+                    found = [one for each in await _list_tools(client) if (one := self._tool(client, each))]
+                    if not ready.done():
+                        ready.set_result(found)
+                    await self._closing.wait()
+            except MissingExtra as error:
+                _fail(ready, error)
+            except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # any: the chat goes on without this server
+                why = _readable(problem_of(error))
+                _fail(
+                    ready,
+                    self._unusable(why.replace("MCPError: Connection closed", "it ended without an answer")),
+                )
 
     def _tool(self, client: Any, listed: Any) -> ChatTool | None:
         """Return a tool of the server; None if no provider would take it, which is said in `problems`."""
@@ -444,8 +460,10 @@ class ToolServer:
             return None
 
     def _unusable(self, why: str) -> UpstreamUnavailable:
+        wrote = _first_line(self._stderr) if self._stderr is not None and not self._stderr.closed else ""
+        told = f"; it wrote: {wrote}" if wrote else ""
         return UpstreamUnavailable(
-            f"the MCP server {self.name!r} cannot be used: {why}", hint="start it by hand to see why"
+            f"the MCP server {self.name!r} cannot be used: {why}{told}", hint="start it by hand to see why"
         )
 
     async def close(self) -> None:
@@ -460,7 +478,23 @@ def _fail(ready: asyncio.Future[list[ChatTool]], error: Exception) -> None:
         ready.set_exception(error)
 
 
-def _client_of(target: str) -> Any:
+def _first_line(stderr: TextIO) -> str:
+    """Return the first line that a server wrote and a person can read; of a traceback, the exception."""
+    stderr.seek(0)
+    for line in stderr.read(65_536).splitlines():
+        text = _readable(line)
+        if text and not line.startswith((" ", "Traceback (")):
+            return text
+    return ""
+
+
+def _readable(text: str) -> str:
+    """Return a text of a server in one short line that is harmless in a terminal, without keys."""
+    kept = " ".join(_ESCAPES.sub("", text).split())
+    return mask_text("".join(one for one in kept if one.isprintable()))[:MAX_REASON]
+
+
+def _client_of(target: str, stderr: TextIO) -> Any:
     try:
         from mcp.client.client import Client
         from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -469,7 +503,7 @@ def _client_of(target: str) -> Any:
     if target.startswith(("http://", "https://")):
         return Client(target)
     command, *arguments = shlex.split(target) or [""]
-    return Client(stdio_client(StdioServerParameters(command=command, args=arguments)))
+    return Client(stdio_client(StdioServerParameters(command=command, args=arguments), errlog=stderr))
 
 
 async def _list_tools(client: Any) -> list[Any]:
