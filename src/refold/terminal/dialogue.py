@@ -15,7 +15,7 @@ from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Not
 from refold.engine.settings import dollars_for, prices_of
 from refold.model.errors import RefoldError
 from refold.model.message import ToolCall
-from refold.terminal.event_text import Page, PageLook, PagePiece, Typed, draw, safe
+from refold.terminal.event_text import Page, PageLook, PagePiece, Typed, draw, safe, whole_call_text
 from refold.terminal.status_line import ChatFigures
 
 EXIT = "/exit"
@@ -51,7 +51,9 @@ class Questions:
 
     async def confirm(self, call: ToolCall) -> bool:
         self._asked = asyncio.get_running_loop().create_future()
-        self.asked.put_nowait(f"the model wants to run {call.name} {call.arguments}\nrun it? y or n: ")
+        self.asked.put_nowait(
+            f"the model wants to run {whole_call_text(call.name, call.arguments)}\nrun it? y or n: "
+        )
         try:
             return await self._asked
         finally:

@@ -143,16 +143,34 @@ def live_text(page: Page, look: PageLook, rows: int) -> str:
 
 def call_text(call: ToolStarted | ToolEnded, arguments: str = "") -> str:
     """Return a call on one line: `read_file(path="notes.txt")`."""
+    raw = call.arguments if isinstance(call, ToolStarted) else arguments
+    return safe(f"{call.name}({_cut(_one_line(_arguments_text(raw)), MAX_ARGUMENTS)})")
+
+
+def whole_call_text(name: str, arguments: str) -> str:
+    """Return a call on one line with all of its arguments. What would begin a line or be invisible is escaped, so that
+    a call looks like what it is.
+    """
+    shown = f"{name}({_arguments_text(arguments)})"
+    return "".join(one if one.isprintable() else _escaped(one) for one in shown)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    names = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return names.get(character) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+
+
+def _arguments_text(raw: str) -> str:
     import json
 
-    raw = call.arguments if isinstance(call, ToolStarted) else arguments
     try:
         values = json.loads(raw or "{}")
-    except ValueError:
-        values = None
-    if isinstance(values, dict):
-        raw = ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
-    return safe(f"{call.name}({_cut(_one_line(raw), MAX_ARGUMENTS)})")
+    except (ValueError, RecursionError):
+        return raw
+    if not isinstance(values, dict):
+        return raw
+    return ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
 
 
 def safe(text: str) -> str:
