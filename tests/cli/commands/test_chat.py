@@ -28,6 +28,23 @@ shouting = refold.Command(name="/shout", usage="words", summary="say it aloud", 
 """
 
 
+TYPED_TOOLS = """
+from __future__ import annotations
+from dataclasses import dataclass
+import refold
+
+@dataclass
+class Gauge:
+    place: str
+    depth: int = 1
+
+@refold.tool
+def read_UNIT(gauge: Gauge) -> str:
+    "Read a gauge."
+    return f"{gauge.place}: 501 UNIT"
+"""
+
+
 @pytest.fixture
 def chat(refold, store, monkeypatch, tmp_path):
     """The command with a scripted provider, on a store of its own."""
@@ -286,3 +303,15 @@ def test_nothing_of_the_conversation_or_the_key_is_logged(chat, monkeypatch):
         assert server.requests[-1].key == "sk-not-for-logs"
     assert "xylophone" not in err
     assert "sk-not" not in err
+
+
+def test_a_file_of_tools_may_have_dataclasses_and_postponed_annotations(chat, tmp_path):
+    for unit in ("mm", "inch"):
+        (tmp_path / f"{unit}.py").write_text(TYPED_TOOLS.replace("UNIT", unit))
+    calls = say(*(call(f"read_{unit}", {"gauge": {"place": "Vik"}}, id=unit) for unit in ("mm", "inch")))
+    with ScriptedUpstream(calls, "Low.") as server:
+        code, out, err = chat(server, "--tools", "mm.py", "--tools", "inch.py", "--once", "Read.")
+
+    assert (code, out) == (0, "Low.\n")
+    assert "Vik: 501 mm" in err
+    assert "Vik: 501 inch" in err

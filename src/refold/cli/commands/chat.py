@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -546,17 +547,24 @@ def load_tools(modules: tuple[str, ...]) -> tuple[list[ChatTool], list[Command]]
 def _imported(name: str) -> object:
     from importlib import import_module
     from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
 
     load: Callable[[], object]
     if name.endswith(".py"):
-        spec = spec_from_file_location("refold_chat_tools", name)
+        unique = re.sub(r"\W", "_", str(Path(name).resolve()))
+        spec = spec_from_file_location(f"refold_chat_tools_{unique}", name)
         if spec is None or spec.loader is None:
             raise ConfigError(f"{output.plain(name)!r} is no Python file", hint="give a module or a file")
         module = module_from_spec(spec)
         loader = spec.loader
 
         def load() -> object:
-            loader.exec_module(module)
+            sys.modules[module.__name__] = module  # dataclasses look their module up there
+            try:
+                loader.exec_module(module)
+            except BaseException:
+                del sys.modules[module.__name__]
+                raise
             return module
     else:
         if "" not in sys.path:
