@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -315,3 +317,21 @@ def test_a_file_of_tools_may_have_dataclasses_and_postponed_annotations(chat, tm
     assert (code, out) == (0, "Low.\n")
     assert "Vik: 501 mm" in err
     assert "Vik: 501 inch" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell")
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("vik <&-", "error: stdin is closed, so nothing can be read\nhint: "),
+        ("vik --once - <&-", "error: stdin is closed, so nothing can be read\nhint: "),
+        ("vik --once hi >&-", "error: stdout is closed, so no reply can be written\nhint: "),
+    ],
+)
+def test_a_closed_stream_is_told_in_a_line(line, problem, store, tmp_path):
+    program = f"exec '{sys.executable}' -m refold chat --model m@http://127.0.0.1:1/v1 {line}"
+    ended = subprocess.run(["sh", "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(problem)
+    assert ended.stderr.count("\n") == 2

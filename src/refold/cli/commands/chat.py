@@ -183,6 +183,7 @@ def chat(
         once,
         as_json,
     )
+    _check_streams(options)
     if _is_screen(options) and find_spec("prompt_toolkit") is None:
         raise MissingExtra("chat", "the chat in a terminal")
 
@@ -260,6 +261,20 @@ async def _dialogue(chat: Chat, questions: Questions, options: ChatOptions, plac
     else:
         terminal = PlainTerminal(chat, _plain_look(), write=output.write, tell=_tell)
     await converse(chat, terminal, questions)
+
+
+def _check_streams(options: ChatOptions) -> None:
+    """
+    Raises:
+        ConfigError: stdin or stdout is closed (`<&-`, `>&-`), and needed.
+    """
+    closed: list[object] = [sys.stdin, sys.stdout]  # Python sets them to None, whatever their types say
+    if closed[0] is None and options.once in (None, STDIN):
+        raise ConfigError(
+            "stdin is closed, so nothing can be read", hint="give a text with --once, or a pipe"
+        )
+    if closed[1] is None:
+        raise ConfigError("stdout is closed, so no reply can be written", hint="write it to a file or a pipe")
 
 
 def _is_person(options: ChatOptions) -> bool:
