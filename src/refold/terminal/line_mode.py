@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from refold.chat.chat import Chat, ChatEvent, Done
+from refold.chat.chat import Chat, ChatEvent, CommandReply, Done
 from refold.model.errors import RefoldError
 from refold.terminal.dialogue import EXIT, INTERRUPT_S
 from refold.terminal.event_text import Page, PageLook, PagePiece, draw, error_text
@@ -56,22 +56,26 @@ async def run_script(
     async for text in inputs:
         if not text.strip():
             continue
+        has_reply = False
         try:
             async for event in chat.send(text):
-                if isinstance(event, Done) and event.status == "failed":
-                    code = FAILED
+                has_reply |= isinstance(event, CommandReply) or _is_answered(event)
                 if as_json:
                     write(f"{json.dumps(event_document(event))}\n")
                 else:
                     page, pieces = draw(page, event, look)
                     _write_all(pieces, write, tell)
         except RefoldError as error:
-            code = FAILED
             tell(error_text(str(error), look))
+        code = code if has_reply else FAILED
         found = chat.table.read(text)
         if found is not None and found.command is not None and found.command.name == EXIT:
             break
     return code
+
+
+def _is_answered(event: ChatEvent) -> bool:
+    return isinstance(event, Done) and event.status == "answered"
 
 
 def _write_all(pieces: list[PagePiece], write: Write, tell: Write) -> None:
