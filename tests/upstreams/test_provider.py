@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+import refold
 from refold.model.errors import ConfigError
 from refold.upstreams import KNOWN, Provider, Retries, Timeouts
 from refold.upstreams.provider import complete
@@ -79,3 +80,17 @@ def test_printing_a_provider_shows_no_secret():
     )
     assert f"{provider} {provider!r} {[provider]}".count("<provider x: m>") == 3
     assert "canary" not in f"{provider} {provider!r} {[provider]}"
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones():
+    provider = Provider("server", "m", format="openai", base_url="http://localhost:1/v1")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="has no known format: 'openai'") as caught:
+        complete(provider)
+    assert caught.value.hint == "choose from: chat, responses, anthropic"
+
+
+async def test_a_chat_with_an_unknown_format_is_refused():
+    provider = Provider("server", "m", format="openai", base_url="http://localhost:1/v1")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="has no known format"):
+        async with refold.Chat(refold.Conversation("m", window=8_000), provider):
+            pass

@@ -15,7 +15,7 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
@@ -163,6 +163,11 @@ def _check(provider: Provider) -> None:
         )
     if not provider.model:
         raise ConfigError(f"provider {name!r} has no model", hint="say which model to ask")
+    if provider.format not in get_args(DialectName):
+        raise ConfigError(
+            f"provider {name!r} has no known format: {str(provider.format)[:80]!r}",
+            hint=f"choose from: {', '.join(get_args(DialectName))}",
+        )
     _check_url(provider.base_url, f"the base_url of {name!r}", secret=False)
     if provider.proxy:
         _check_url(provider.proxy, f"the proxy of {name!r}", secret=True)
