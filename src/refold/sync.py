@@ -658,6 +658,10 @@ class Chat:
         return self._async.waiting
 
     @property
+    def provider(self) -> Provider | None:
+        return self._async.provider
+
+    @property
     def is_busy(self) -> bool:
         return self._async.is_busy
 

@@ -471,6 +471,11 @@ class Chat:
         """Whether a reply is being produced."""
         return self._turn is not None
 
+    @property
+    def provider(self) -> Provider | None:
+        """The provider that answers, as it was given or chosen since; None if the chat was given an open upstream."""
+        return self._provider
+
     async def use_model(self, model: str) -> None:
         """Go on with another model of the same provider, or with `provider:model`.
 

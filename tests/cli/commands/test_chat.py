@@ -335,3 +335,22 @@ def test_a_closed_stream_is_told_in_a_line(line, problem, store, tmp_path):
     assert ended.returncode == 2
     assert ended.stderr.startswith(problem)
     assert ended.stderr.count("\n") == 2
+
+
+def test_the_place_of_a_model_that_a_command_chose_is_remembered(chat, refold):
+    with ScriptedUpstream("First.") as first, ScriptedUpstream("Second.", "Third.") as second:
+        lines = f"one\n/model m-2@{second.url}/v1\ntwo\n".encode()
+        code, out, _ = chat(first, "vik", stdin=lines)
+        assert code == 0
+        assert out.startswith("First.\n")
+        assert out.endswith("Second.\n")
+
+        assert refold("chat", "vik", "--once", "three")[:2] == (0, "Third.\n")
+        assert len(second.requests[-1].messages) == 5
+
+
+def test_a_model_that_is_only_chosen_is_remembered_too(chat, refold):
+    with ScriptedUpstream("First.") as first, ScriptedUpstream("Second.") as second:
+        chat(first, "vik", "--once", "one")
+        chat(first, "vik", "--once", f"/model m-2@{second.url}/v1")
+        assert refold("chat", "vik", "--model", "m-2", "--once", "two")[:2] == (0, "Second.\n")

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -216,7 +216,7 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
         commands=commands,
         confirm=questions.confirm if _is_person(options) else None,
     )
-    async with opened:
+    async with opened, _remember_places(engine, opened, chosen):
         for problem in opened.problems:
             output.note(f"warning: {problem}")
         if chosen.local_name:
@@ -424,6 +424,40 @@ async def _note_place(engine: Engine, known: Mapping[str, ModelPlace], chosen: C
         return
     latest = dict([*known.items(), (provider.model, place)][-MAX_PLACES:])
     await engine.store.put_setting(engine.owner, PLACES, msgspec.json.encode(latest), engine.clock())
+
+
+@asynccontextmanager
+async def _remember_places(engine: Engine, chat: Chat, chosen: ChosenModel) -> AsyncIterator[None]:
+    """Remember where the models are that `/model` chooses, at once: a terminal may be closed at any time."""
+    import asyncio
+
+    from refold.chat.chat import CommandReply
+
+    last, events = chosen.provider, chat.events()
+
+    async def note() -> None:
+        nonlocal last
+        now = chat.provider
+        if now is None or now == last:
+            return
+        is_local = bool(chosen.local_name) and now.base_url == chosen.provider.base_url
+        with suppress(RefoldError):  # the chat goes on; the place has to be named the next time
+            if not is_local:
+                await _note_place(engine, await _known_places(engine), ChosenModel(now))
+            last = now
+
+    async def follow() -> None:
+        async for event in events:
+            if isinstance(event, CommandReply):
+                await note()
+
+    following = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+        await note()
 
 
 def choose_model(
