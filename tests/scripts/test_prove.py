@@ -117,8 +117,12 @@ def test_a_mutation_applies_to_this_checkout(key):
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A checkout with one module, tests of two groups, and a mutation for most features."""
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with one module, tests of two groups, and a mutation for most features.
+
+    Its tests need no plugin of this environment. Loading them takes most of the time of each run.
+    """
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name in ("src", "tests/features", "scripts", "docs", "examples"):
         (tmp_path / name).mkdir(parents=True)
     mutations = (
