@@ -549,6 +549,26 @@ async def test_a_summary_that_replaces_a_digest_in_a_full_window_is_followed_by_
     await run.chat.close()
 
 
+@pytest.mark.feature("N3")
+async def test_the_lists_beside_a_model_s_summary_have_what_left_and_not_what_is_shown():
+    async def write(messages, *, previous, max_tokens):
+        return "The user takes orders for the harbour. " * 10
+
+    talk = refold.Conversation("gpt-4o", window=4_000, summariser=write)
+    for number in range(60):
+        await talk.add(f"Please note order ORD-{5_000 + number} for the harbour, and keep it in mind.")
+        await talk.context()
+        await talk.add(answer("Noted. " + "The harbour is calm and the boats lie still by the pier. " * 6))
+        await talk.ready()
+    fields = await talk.context()
+    summary, *shown = (str(one["content"]) for one in fields["messages"])
+    assert "The user takes orders" in summary
+    listed, below = ({*re.findall(r"ORD-\d+", text)} for text in (summary, " ".join(shown)))
+    assert len(listed) > 5
+    assert not listed & below
+    await talk.close()
+
+
 @pytest.mark.feature("N6", "X17")
 def test_a_recording_is_replayed_under_several_policies_side_by_side(capsys, tmp_path):
     page = tmp_path / "report.html"

@@ -135,6 +135,24 @@ def sections(
     return "\n".join(part for part in parts if part)
 
 
+def without_shown(ledger: Ledger, beside: Beside) -> Ledger:
+    """Return the ledger without the ids, notes and words of the user that the messages beside a summary show. Rules, files
+    and errors stay.
+    """
+
+    def left(title: str, entries: Sequence[str]) -> tuple[str, ...]:
+        return tuple(entry for entry in entries if not beside.shows(title, entry))
+
+    return structs.replace(
+        ledger,
+        said=left(SAID, ledger.said),
+        given=left(IDS, ledger.given),
+        seen=left(IDS, ledger.seen),
+        decisions=left(DECISIONS, ledger.decisions),
+        tasks=left(TASKS, ledger.tasks),
+    )
+
+
 def rules_section(rules: Sequence[str], room: int, *, shown: str = "") -> str:
     """Return the user's rules alone, in at most `room` characters."""
     return _section(RULES, rules, room, Beside(shown))

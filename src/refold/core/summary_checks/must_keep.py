@@ -74,9 +74,11 @@ class _FactInserter:
 
     def fill(self, title: str, lines: Sequence[str], limit: int) -> None:
         """Add the lines that the text does not contain, the most important first, while there is room."""
+        is_file = title in (MODIFIED, READ)  # that the user speaks of a file does not say that it was changed
         for at in in_order_of_weight(title, lines):
             line = lines[at]
-            is_new = not is_shown(title, line[2:].removeprefix(QUOTE), self.shown)
+            shown = self.text if is_file else self.shown
+            is_new = not is_shown(title, line[2:].removeprefix(QUOTE), shown)
             if is_new and self._fits(title, line, min(limit, self.most)):
                 self.added.setdefault(title, {})[at] = line
                 self.shown = f"{self.shown}\n{line}"
