@@ -190,7 +190,7 @@ RAISED = [
     (asyncio.CancelledError(), "error: CancelledError"),
     (GeneratorExit(), "error: GeneratorExit"),
     (TimeoutError("the line is dead"), "error: TimeoutError: the line is dead"),
-    (BaseExceptionGroup("two", [SystemExit(1)]), "error: BaseExceptionGroup: two (1 sub-exception)"),
+    (BaseExceptionGroup("two", [SystemExit(1)]), "error: SystemExit: 1"),
     (Unprintable(), "error: Unprintable"),
     (ValueError("half of a pair: \ud800"), "error: ValueError: half of a pair: ?"),
 ]

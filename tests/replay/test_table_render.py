@@ -38,7 +38,7 @@ def test_it_fits_into_its_width(text):
 
 def test_it_says_what_was_counted_and_what_the_columns_mean(text):
     assert "tokens: reference: (characters + 3) // 4" in text
-    assert "2nd: FUR-old (2nd)" in text
+    assert "2nd: old by another way to find literals" in text
     assert "tariff anthropic" in text
 
 

@@ -71,7 +71,7 @@ def test_every_setting_has_a_flag_that_sets_it(serve, key):
         assert resolved.settings == same.settings
         assert (resolved.origins[name_of(key)].source, resolved.origins[name_of(key)].place) == (
             "flag",
-            key.flag,
+            key.flags[-1],
         )
 
 
