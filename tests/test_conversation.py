@@ -159,7 +159,8 @@ class TestAhead:
             await talk.ready()
 
         assert len(writer.asked) == 2
-        assert writer.asked[1]["previous"] == "Task #m0: What is in file 0?\nTHE SUMMARY: much was asked."
+        previous = writer.asked[1]["previous"]
+        assert previous.startswith("Task #m0: What is in file 0?\nTHE SUMMARY: much was asked.")
         first = len(writer.asked[0]["messages"])
         assert writer.asked[1]["messages"][0] == turn(first // 4)[first % 4]
 

@@ -361,7 +361,8 @@ def test_a_fact_in_another_language_is_no_rule(said):
     talk = refold.sync.Conversation(window=4_000)
     talk.add({"role": "user", "content": TASK}, {"role": "assistant", "content": "I begin."})
     talk.add({"role": "user", "content": said}, {"role": "assistant", "content": "Fine."})
-    assert f"\n- {said}\n" not in filled(talk, 40)
+    rules = filled(talk, 40).partition("## Rules the user gave")[2].partition("\n## ")[0]
+    assert said not in rules
 
 
 def test_a_sensitive_message_is_neither_task_nor_question():

@@ -576,9 +576,10 @@ def test_a_recording_is_replayed_under_several_policies_side_by_side(capsys, tmp
     assert run(["replay", str(EXAMPLE), *presets_of, "--window", "8000", "--report", str(page)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("window 8,000: 1 recordings, 52 calls")
-    names = lines[2].split()
+    assert lines[1].startswith("lines: ")
+    names = lines[3].split()
     assert {"valid", "fits", "near", "mid", "far", "$", "p50", "p95"} <= set(names)
-    rows = {line.split()[0]: line.split()[1:] for line in lines[3:5]}
+    rows = {line.split()[0]: line.split()[1:] for line in lines[4:6]}
     assert list(rows) == ["refold", "opal"]
     assert {len(row) for row in rows.values()} == {len(names) - 1}
     text = page.read_text(encoding="utf-8")

@@ -178,8 +178,7 @@ ORDER BY seq
 LIMIT :limit
 
 -- name: lock_lease
--- The program that has the lease of a branch, or had it when it crashed, until the end of this transaction: one that gives it
--- back at this moment is not taken for one that crashed.
+-- The program that has or had the lease of a branch, locked: one that gives it back now is not taken for one that crashed.
 SELECT holder FROM lease WHERE owner = :owner AND branch = :branch FOR UPDATE
 
 -- name: search_messages
