@@ -136,7 +136,7 @@ class TestAhead:
             await talk.ready()
             writer.go_on.clear()
             await talk.add(answer("Well."))
-            await fill(talk, 0.82, after)
+            await fill(talk, 0.9, after)
             await talk.add(question("And then?"))
             fields = await talk.context()
 

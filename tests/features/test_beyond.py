@@ -504,7 +504,7 @@ async def test_an_undo_opens_a_fold_that_a_model_s_summary_replaced_as_a_whole()
     run, is_switched = Run("refold", 8_000, Writer(8)), False
     for number in range(400):
         run.writer.turn += 1
-        await run.chat.add(f"Where is crate {number}? " + "It was blue and heavy. " * 60)
+        await run.chat.add("Where is the next crate? " + "It was blue and heavy. " * 60)
         shown = len((await run.chat.context())["messages"])
         is_switched = bool(run.events) and isinstance(run.events[-1], refold.SummarySwitched)
         if is_switched:

@@ -119,7 +119,8 @@ def with_facts(text: str, ledger: Ledger, *, most: int, count: Count, said: str 
     for title, share in _SHARES.items():
         page.fill(title, facts[title], page.used + int(room * share))
     for title in _SHARES:
-        page.fill(title, facts[title], most)
+        if title != SAID:  # whole messages of the user would take all the room that a model left
+            page.fill(title, facts[title], most)
     return page.trimmed()
 
 
