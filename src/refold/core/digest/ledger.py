@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice, zip_longest
 
 from msgspec import Struct
@@ -361,6 +362,7 @@ def _said_later(message: Message) -> tuple[str, ...]:
     return (text,) if is_enough else ()
 
 
+@lru_cache(maxsize=1_024)
 def is_task_change(said: str) -> bool:
     """Return True if the user's words take back what was asked before."""
     return _TASK_CHANGE.search(said) is not None
@@ -376,11 +378,10 @@ def most_telling(said: Sequence[str]) -> list[int]:
 
 def _merge_said(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
     """Return the messages of both lists; a repeated one counts as new. Beyond `MAX_SAID` the least important leave."""
-    found = tuple(dict.fromkeys((*(one for one in earlier if one not in later), *later)))
-    if len(found) <= MAX_SAID:
-        return found
-    kept = sorted(most_telling(found)[:MAX_SAID])
-    return tuple(found[at] for at in kept)
+    found = [*dict.fromkeys((*(one for one in earlier if one not in later), *later))]
+    while len(found) > MAX_SAID:  # mostly the first leaves: the rest need not be looked at with every message
+        del found[next((at for at, one in enumerate(found) if not is_task_change(one)), 0)]
+    return tuple(found)
 
 
 def merge(earlier: Ledger, later: Ledger) -> Ledger:
