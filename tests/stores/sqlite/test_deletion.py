@@ -137,6 +137,7 @@ async def test_what_a_program_that_was_stopped_has_left_is_cleared_by_the_next(
     await say(store, await begin(store, "kraken"), "the kraken " * 900)
     await say(store, await begin(store), "walrus")
     await store.search(ANNA, "kraken")
+    await indexed(store)  # or it completes the deletion by itself
     monkeypatch.setattr(SqliteStore, "_wipe", stopped)
     with pytest.raises(asyncio.CancelledError):
         await store.delete(ANNA, "kraken")
