@@ -134,7 +134,7 @@ async def test_queued_messages_are_not_exported(store):
 
 
 async def test_quick_messages_become_one_turn(store):
-    async with ScriptedUpstream("All three.") as server, chatting(server, store, debounce_s=0.2) as chat:
+    async with ScriptedUpstream("All three.") as server, chatting(server, store, debounce_s=1.0) as chat:
         stream = chat.events()
         for text in ("one", "two", "three"):
             await chat.put(text)
@@ -145,13 +145,13 @@ async def test_quick_messages_become_one_turn(store):
 
 
 async def test_typing_resets_the_timer():
-    async with ScriptedUpstream("Yes.") as server, chatting(server, debounce_s=0.3) as chat:
+    async with ScriptedUpstream("Yes.") as server, chatting(server, debounce_s=1.0) as chat:
         stream = chat.events()
         await chat.put("one")
-        for _ in range(12):  # twice as long as the debounce, in pieces that are shorter
+        for _ in range(12):  # longer than the debounce, in pieces that are shorter
             chat.typing()
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(stream), 0.05)
+                await asyncio.wait_for(anext(stream), 0.1)
         assert not server.requests
         await until(stream, refold.Done)
         assert len(server.requests) == 1

@@ -1103,7 +1103,7 @@ def test_quick_messages_are_debounced_into_one_turn(tmp_path):
     with (
         ScriptedUpstream(otherwise="Both.") as server,
         Engine(f"sqlite:///{tmp_path}/chats.db", model="m-1", window=32_000) as engine,
-        refold.sync.Chat(engine.conversation("talk"), scripted(server), debounce_s=0.3) as chat,
+        refold.sync.Chat(engine.conversation("talk"), scripted(server), debounce_s=1.5) as chat,
     ):
         first = chat.put("one")
         ended = last_of(chat.send("two"))

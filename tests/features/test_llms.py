@@ -518,7 +518,7 @@ async def test_none_means_that_the_clients_own_messages_were_sent(gate):
 
 @pytest.mark.feature("X12")
 async def test_another_gateway_on_the_same_store_sees_changed_settings(tmp_path, monkeypatch):
-    monkeypatch.setattr("refold.gateway.app.LOOK_S", 0.3)
+    monkeypatch.setattr("refold.gateway.app.LOOK_S", 3_600.0)
     async with ScriptedUpstream(otherwise="Fine.") as upstream, AsyncExitStack() as stack:
         stores = [await open_store(f"sqlite:///{tmp_path / 'chats.db'}") for _ in range(2)]
         gates = [
@@ -533,7 +533,7 @@ async def test_another_gateway_on_the_same_store_sees_changed_settings(tmp_path,
         assert reads() < 5  # not one for each request
 
         await asked(gates[0], "POST", "config", {"compaction": {"preset": "lis"}})
-        await asyncio.sleep(0.4)
+        monkeypatch.setattr("refold.gateway.app.LOOK_S", 0.0)
         _, shown = await asked(gates[1], "GET", "config")
         for store in stores:
             await store.close()
