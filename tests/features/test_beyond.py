@@ -809,7 +809,7 @@ async def test_a_question_in_progress_is_used_or_reported_as_discarded(preset, i
         preset=preset,
         window=8_000,
         summariser=write,
-        summariser_timeout_s=0.5,
+        summariser_timeout_s=2.0,
         on_event=events.append,
     )
     number = 0
