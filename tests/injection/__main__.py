@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.injection.doors import Seen, by_command, by_digest, by_gateway, by_model, faults
+from tests.injection.fourth_payloads import FOURTH
 from tests.injection.payloads import PAYLOADS, Payload
 from tests.injection.second_payloads import SECOND
 from tests.injection.third_payloads import THIRD
@@ -29,6 +30,7 @@ async def main() -> None:
             await tell("first set", PAYLOADS, doors)
             await tell("second set", SECOND, doors)
             await tell("third set", THIRD, doors)
+            await tell("fourth set", FOURTH, doors)
 
 
 async def tell(title: str, payloads: Sequence[Payload], doors: dict[str, Door]) -> None:
