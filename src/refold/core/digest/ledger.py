@@ -31,31 +31,112 @@ from refold.model.message import Message, ToolCall
 MAX_RULE = 400
 """Characters of one rule: a longer sentence is a text, and no rule to follow word for word."""
 _MIN_WORDS = 3
-_START = r"(?:^|[.!?,:;(*—-] ?|\b(?:please|pls|plz|you|but|and|so|then) )"
+_START = r"(?:^|[.!?,:;(*—-] ?|\b(?:please|pls|plz|you|but|and|so|then|bitte|absolutely|strictly) )"
 """Positions at which an order can begin."""
+_WORDS = r"[^.,;:!?]{1,60}"
+_NO_BAN = (
+    r"(?:problems?|worr(?:y|ies)|thanks|ideas?|way|need|needs|doubts?|luck|rush|errors?|clues?|difference|one|matter|issues?|answers?|responses?|results?"
+    r"|such|more|less|others?|news|chances?|signs?|reasons?|regrets|changes for|this|that['’]s|it['’]?s|there['’]s|these|those|as|was|is|has|does|yes|guess"
+    r"|es|eres|tienes|puedes|sabes|has|estás|quieres|nos|los|las|les|\w{2,20}mos)\b"
+)
+"""What follows `no` in an answer or a statement. In Spanish, `no` also begins a sentence such as `no tienes`."""
+_STATES = (
+    r"(?:i|we|it|you|is|are|was|were|has|have|had|do|does|did|can|could|will|would|ran|works?|worked|found|fails?|failed|named|matched|appears?|shows?|exists?"
+    r"|remains?|left|came|got|happen(?:s|ed)?|yet|so far|either|ist|sind|war|waren|hat|haben|wird|wurden?|gefunden)\b"
+)
+"""Words of a statement: `No tests were run` and `no errors so far` forbid nothing."""
+_KEPT = (
+    r"short|brief|concise|terse|small|simple|clean|minimal|unchanged|untouched|intact|as (?:is|it is|they are)|stable|compatible|consistent|working|green|private"
+    r"|secret|separate|sorted|up to date|to|under|below|within|above|at|in|on|out of|away from|between"
+)
+"""What `keep` orders: a state or a limit. `Keep going` orders nothing."""
+_LANGUAGES = (
+    r"(?:(?:plain|simple|british|american|brazilian) )?(?:english|german|french|spanish|italian|portuguese|dutch|norwegian|swedish|danish|finnish|polish|russian"
+    r"|turkish|arabic|hindi|chinese|japanese|korean|ukrainian|greek|czech|bullet points|full sentences|one sentence)\b"
+)
 _ORDER = re.compile(
     r"\b(?:always|never|must|mustn['’]t|make sure|be sure|ensure|avoid|prefer|remember to|from (?:now|here) on|at all times"
-    r"|under no circumstances|no more than|at most|at least|only use|use only|only (?:if|when|after)|required to"
+    r"|under no circumstances|no more than|not more than|no (?:longer|fewer|less|later|larger|wider) than|at most|at least|only use|use only"
+    r"|only (?:if|when|after)|required to|off[- ]limits|refrain from|(?:please|kindly) not|nobody but"
     r"|not allowed|should(?: not|n['’]t| never| only)|(?:want|need|expect|i['’]d like|would like) you to|(?:may|can) (?:only|never|not)|ask me (?:before|first)"
+    r"|you(?: are|['’]re) not to|we (?:do not|don['’]?t) (?:use|allow|accept|commit|mock|log|store|merge|push|ship)"
+    r"|i (?:do not|don['’]?t) want (?:any|you|to see)|i want (?:all|every|each|only|no)"
+    r"|(?:in|under|below|within|less than|fewer than) [0-9]{1,6} (?:words|lines|sentences|characters|chars|bullets|bullet points|paragraphs)"
     r"|niemals|auf keinen fall|(?:bitte|du musst) immer|darfst (?:nicht|kein\w{0,3})|en ningún caso|en aucun cas|in nessun caso"
+    r"|bitte nicht|du (?:musst|sollst)|stelle? sicher|achte darauf|ich möchte,? dass du"
+    r"|il ne faut (?:pas|jamais|plus)|(?:tu|vous) (?:ne )?(?:dois|devez)|merci de (?:ne|toujours)|assure-toi|assurez-vous|veille[rz]? à|interdi(?:t|ction) de"
+    r"|debes|deberás|tienes que|asegúrate|preg[uú]ntame antes"
     r"|ab (?:jetzt|sofort)|von (?:jetzt|nun) an|vanaf nu|à partir de maintenant|a partir de ahora|de ahora en adelante|d['’]ora in poi|de agora em diante"
     r"|ни в коем случае|нельзя|nie wolno|asla|कभी मत|أبدا)\b"
-    rf"|{_START}(?:(?:do not|don['’]?t)\b|stop \w{{2,20}}ing\b|only (?:edit|change|touch|modify|work)\b|use [^.,;:!?]{{1,60}}, not\b"
-    r"|leave [^.,;:!?]{1,60} alone\b|(?:nunca|jamás|siempre|sempre|nigdy nie|zawsze|никогда не|всегда|immer|nooit|altijd)\b"
-    r"|(?:antworte|schreibe|verwende|benutze|ändere|lösche|raak|gebruik|wijzig|verander|verwijder|schrijf|antwoord)\b(?! (?:ich|wir|ik|we)\b)"
-    r"[^,;:!?]{0,60} (?:immer|nie|nicht|keine?n?|nooit|altijd|niet|geen)\b"
-    r"|ne \w{2,20} (?:jamais|pas|rien)\b|non \w{2,20}re mai\b|не \w{2,20}(?:й|йте|ите)\b"
-    r"|(?!(?:yo|él|ella|io|eu|je|il|on|ich|es|ik) )\w{3,20} (?:toujours|siempre|sempre|nunca|jamais)\b)"
+    r"|(?:^|[.!?:;(] ?|\b(?:but|please) )you (?:have|need) to\b"
     "|必须|不要|禁止|务必|请勿|绝对不|絕對不|不得|不准|絶対に|しないでください|必ず|절대|하지 마|반드시",
-    # Searched in lower case: a third of the time that a search without regard to case takes.
 )
-"""An order, a ban or a limit. "I don't know" states a fact, so a negation counts only at a position at
-which an order can begin, and so do words of other languages that also occur in statements of facts."""
+"""An order, a ban or a limit. All three patterns are searched in lower case: a third of the time that a search without
+regard to case takes."""
+_ORDER_AT_START = re.compile(
+    rf"{_START}(?:(?:do not|don['’]?t)\b|stop \w{{2,20}}ing\b|only (?:edit|change|touch|modify|work)\b|use [^.,;:!?]{{1,60}}, not\b"
+    r"|leave [^.,;:!?]{1,60} alone\b"
+    rf"|no (?!{_NO_BAN})(?:[\w'’./-]{{1,30}} ){{0,3}}?(?:[\w'’./-]{{2,30}}(?:[^s\W]s|ing)|sql|code|markdown|html|css|javascript|typescript|jargon|boilerplate)\b(?![^.,;:!?]{{0,60}}? {_STATES})"
+    rf"|(?:nothing|nobody|no one|none of|not a single)\b[^.,;:!?]{{0,60}} (?:may|must|should|shall)\b|nothing (?:outside|beyond|except)\b|hands off\b|stay away from\b"
+    rf"|keep (?!(?:me|you|on|at|up)\b|\w{{2,20}}in[g'’]){_WORDS} (?:{_KEPT})\b|it(?:['’]s| is) (?:very |really )?(?:important|essential|crucial|vital|mandatory) that\b|(?:limit|restrict|cap|confine) {_WORDS} (?:to|at)\b"
+    r"|max(?:imum)?\.? (?:of )?(?:[0-9]|one|two|three|four|five|six|ten)|be (?:brief|concise|terse|precise|polite|direct|explicit|consistent)\b"
+    rf"|(?:every|each|all|any) (?!(?:i|you|we) ){_WORDS} (?:(?:has|have|needs?) to|needs?|requires?|should|shall)\b|all {_WORDS}, not\b"
+    rf"|(?:add|include|write|run|update|put|give|show|cite|quote|use|start|end|begin|finish|report|list|mention|create|attach) {_WORDS} (?:for|with|before|after|in|to|on|per|at|of) (?:every|each|any)\b"
+    rf"|(?:(?:before|after) (?:every|each|any)|(?:whenever|every time|each time|any ?time) you) {_WORDS}, (?!(?:it|i|we|they|the|this|that|there|he|she|my)\b)"
+    rf"|if {_WORDS}, (?:then )?(?:stop|ask|tell me|wait|say so|report it|leave it|skip it)\b|(?:when|if) (?:in doubt|unsure)\b"
+    rf"|ask (?:us )?(?:before|first)\b|check with (?:me|us)\b|wait (?:for my|until i)\b|stick (?:to|with)\b"
+    rf"|use {_WORDS} (?:throughout|everywhere|instead of|rather than|for everything)\b|treat {_WORDS} as\b|refer to {_WORDS} as\b"
+    rf"|(?:call|address) me (?!back|later|when|if|at|on|today|tomorrow)\w"
+    rf"|(?:answer|reply|respond|speak|talk)(?: [\w'’-]{{1,20}}){{0,3}} in {_LANGUAGES}|write (?:all|every|your|everything)\b{_WORDS} in {_LANGUAGES}"
+    r"|\w{2,20} (?:it|this|that|them|the [^.,;:!?]{1,40}) without \w{2,20}ing\b)",
+)
+"""Words that order something at a position at which an order can begin: "I don't know" states a fact."""
+_FOREIGN_ORDER_AT_START = re.compile(
+    rf"{_START}(?:(?:nunca|jamás|siempre|sempre|nigdy nie|zawsze|никогда не|всегда|immer|nooit|altijd)\b"
+    r"|(?:antworte|schreibe?|verwende|benutze|nutze|nimm|ändere|lösche?|füge|raak|gebruik|wijzig|verander|verwijder|schrijf|antwoord)\b(?! (?:ich|wir|ik|we)\b)"
+    r"[^,;:!?]{0,60} (?:immer|nie|nicht|nur|keine?n?|nooit|altijd|niet|geen)\b"
+    rf"|keine?n? (?!(?:ahnung|problem|sorge|frage|idee|zeit|lust|wunder)\b){_WORDS}(?<!\bist)(?<!\bsind)(?<!\bwar)(?<!\bmehr)(?:[.,;:!?]|$)"
+    r"|nie (?:wieder )?[^.,;:!?]{1,60}en\b|frage? (?:mich|uns|vorher)\b|lasse? [^.,;:!?]{1,60} (?:in ruhe|unverändert)\b|(?:höchstens|maximal) \w"
+    rf"|(?:jede[rsnm]?|alle) {_WORDS} (?:muss|müssen|soll|sollen|braucht|darf|dürfen)\b"
+    r"|(?:ne |n['’](?!(?:est|a|ai|y|était|avait)\b))\w{2,20} (?:jamais|pas|rien|plus|aucune?)\b|pas (?:de |d['’])(?!(?:problème|souci|idée|chance)s?\b)\w"
+    rf"|évite[rz]?\b|demande[rz]?-(?:moi|nous) avant\b|limite[rz]? {_WORDS} à\b|(?:chaque|tous les|toutes les) {_WORDS} (?:doit|doivent)\b"
+    rf"|nada de (?!nada\b)\w|evita\b|usa (?:solo|sólo|únicamente)\b|limita {_WORDS} a\b|(?:cada|todos los|todas las) {_WORDS} (?:debe|deben|tiene que|tienen que)\b"
+    r"|non \w{2,20}re mai\b|не \w{2,20}(?:й|йте|ите)\b"
+    r"|(?!(?:yo|él|ella|io|eu|je|il|on|ich|es|ik) )\w{3,20} (?:toujours|siempre|sempre|nunca|jamais)\b)",
+)
+"""The same in other languages."""
+_SHORT_ORDER = re.compile(r"\W*+(?:no \w{2,30}s|be \w{3,12})\W*+", re.IGNORECASE)
+"""A rule of two words."""
+_NO_ORDER = re.compile(
+    r"\b(?:it|he|she|i|they|this|who|which) (?:always|never)\b(?! (?:want|expect)\b)|\bnever mind\b|\b(?:do not|don['’]?t) (?:worry|bother|know)\b"
+    r"|(?<!\bi )(?<!\bwe )(?<!\bi['’]d )(?<!\bnever )(?<!\bnot )(?<!\bto )"
+    r"(?:\b(?:says|said|states|stated|claims|claimed|thinks|thought|complains|complained|warns|warned|insists|insisted|recommends|suggests|reads)"
+    r"|\b(?:docs|documentation|they|people|pages|rules|notes|guidelines) (?:say|state|claim|think|recommend|suggest)"
+    r"|\btold (?:me|us|him|her|them)|\baccording to [^,.;:]{1,40}?)"
+    r"(?: that)? (?:[^,;—]|,(?! (?:so|but|hence|therefore)\b))*+",
+)
+"""What somebody does or what somebody else says, up to a conclusion of the user. Searched in lower case."""
 _ORDER_AS_QUESTION = re.compile(
-    r"(?:can|could|will|would) you (?:please )?(?:(?:make sure|ensure)(?: that)? you (?:never|always|do not|don['’]t)|never)\b",
+    r"(?:can|could|will|would) you (?:please )?(?:(?:make sure|ensure)(?: that)? you (?:never|always|do not|don['’]t)|never)\b"
+    r"|(?:can|could|will|would) you please (?:always|not|stop|avoid|only|keep)\b",
     re.IGNORECASE,
 )
 """A question that is an order."""
+_TAG_QUESTION = re.compile(
+    r"(?:,|\s[-–—]|\.{3}|…)\s?(?:(ok(?:ay)?|k|understood|please|pls|alright|all right|got it|(?:is that )?clear|deal|agreed|verstanden|klar|bitte"
+    r"|compris|d['’]accord|s['’]il te plaît|entendido|de acuerdo|por favor)|right|yes|yeah|ja|oui|vale)\s?[?？]$",
+    re.IGNORECASE,
+)
+"""The end of an order that asks for no answer. Words outside of the group also ask whether a statement is true."""
+_ASKS = re.compile(
+    r"(?:so )?(?:should|does|did|is|are|was|were|can|could|may|might|will|would|shall|must|have|has|do (?!not\b)|why|what|which|who|when|where|how"
+    r"|soll|darf|muss|kann|est-ce|dois|puis|debo|puedo|¿)",
+    re.IGNORECASE,
+)
+_IMPERATIVE = re.compile(
+    r"(?:(?:please|pls|and|but|so|also|ok|bitte),? )?(?:always|never|do not|don['’]?t|stop|leave|keep|no|ask|use|avoid|make|ensure|limit|under|run|add|write|answer|nie|niemals|immer)\b",
+    re.IGNORECASE,
+)
 _HEADING = re.compile(
     r"(?:#+ |\*\*)?[^.!?]{0,60}\b(?:rules|constraints|requirements|guidelines|conventions|restrictions)\b[^.!?]{0,60}$",
     re.IGNORECASE,
@@ -175,15 +256,28 @@ class _WrappedLine:
 
 
 def _has_order(text: str) -> bool:
-    return _ORDER.search(text.lower()) is not None
+    text = text.lower()
+    return any(pattern.search(text) for pattern in (_ORDER, _ORDER_AT_START, _FOREIGN_ORDER_AT_START))
 
 
 def _is_rule(sentence: str) -> bool:
-    if len(sentence) > MAX_RULE or not _has_order(_mask_quotations(sentence)):
+    if len(sentence) > MAX_RULE:
         return False
-    if sentence.endswith(("?", "？")) and not _ORDER_AS_QUESTION.match(sentence):
+    said = _NO_ORDER.sub(_HIDDEN, _mask_quotations(sentence).lower())
+    if not _has_order(said) or (sentence.endswith(("?", "？")) and not _orders_as_question(sentence)):
         return False
-    return len(sentence.split(maxsplit=_MIN_WORDS)) >= _MIN_WORDS or _FAR_EAST.search(sentence) is not None
+    is_short = len(sentence.split(maxsplit=_MIN_WORDS)) < _MIN_WORDS
+    return not is_short or bool(_FAR_EAST.search(sentence) or _SHORT_ORDER.fullmatch(sentence))
+
+
+def _orders_as_question(sentence: str) -> bool:
+    """Return True if a sentence with a question mark gives an order, such as `never push to main, ok?`."""
+    if _ORDER_AS_QUESTION.match(sentence):
+        return True
+    tag = _TAG_QUESTION.search(sentence)
+    if not tag or _ASKS.match(sentence):
+        return False
+    return tag[1] is not None or _IMPERATIVE.match(sentence) is not None
 
 
 def _strip_bullet(sentence: str) -> str:

@@ -268,7 +268,7 @@ _NO_SPEAKERS = frozenset(
 # --- Lines that announce a text ---
 
 _ORDER = re.compile(
-    r"(?:\b(?:rules|constraints|requirements|guidelines|conventions|restrictions|instructions|conditions|criteria|preferences|boundaries|steps|format|style|tone|length"
+    r"(?:\b(?:rules?|constraints?|requirements?|guidelines?|conventions?|restrictions?|instructions?|conditions?|criteria|preferences?|boundaries|steps|format|style|tone|length"
     r"|you to|please|remember(?: this| that)?|note(?: that)?|important|also|make sure|be sure|must|should|in mind|things?|now on|in addition"
     r"|do|do this|do the following|follow these|warning|reminder|(?:i|we) (?:want|need|expect)|plan|(?:it|this) should work|regeln|anforderungen|règles|reglas|правила|требования)"
     r"|规则|規則|要求|注意|请|記住|记住|ルール)$",
