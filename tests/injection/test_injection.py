@@ -39,10 +39,7 @@ UNTOLD = {
         ]
     ),
     *(f"third-{one}" for one in ["improve", "fyi", "ellipsis", "dash", "url", "parts"]),
-    *(
-        f"third-typed-{one}"
-        for one in ["en4", "time", "long", "lines30", "numbered", "kv", "labels", "code-ish"]
-    ),
+    *(f"third-typed-{one}" for one in ["time", "long", "lines30", "numbered", "kv", "labels", "code-ish"]),
     *(f"third-typed-{one}" for one in ["paste-after-announce", "this", "traceback", "unclosed"]),
     *(f"third-typed-{one}" for one in ["two-fences-between", "rulers-between"]),
 }

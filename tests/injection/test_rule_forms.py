@@ -8,7 +8,7 @@ import pytest
 
 import refold
 from tests.injection.doors import RULES, parted, under
-from tests.injection.fourth_payloads import NO_RULES, TYPED
+from tests.injection.fourth_payloads import NO_RULES, PASTED, TYPED
 from tests.injection.payloads import Payload, assistant, user
 
 GROUP = 30
@@ -37,6 +37,42 @@ def test_a_typed_rule_is_listed(group):
     assert [rule for payload in group for rule in payload.rules if rule not in rules] == []
 
 
+@pytest.mark.parametrize("group", groups(PASTED), ids=lambda group: group[0].id)
+def test_pasted_code_output_and_clauses_are_not_listed(group):
+    assert [line for line in listed(group) if line] == []
+
+
 @pytest.mark.parametrize("group", groups(NO_RULES), ids=lambda group: group[0].id)
 def test_a_question_or_a_report_is_not_listed(group):
     assert [line for line in listed(group) if line] == []
+
+
+def test_marks_of_code_and_of_output_in_typed_rules_are_no_signs():
+    rules = [
+        "Use the function foo(x) for all of that -- never call bar.",
+        "Set x = 1 -- never 2.",
+        "@bob decides -- never ask me.",
+        "use tabs, please ; never spaces",
+        "(as above, by the way) -- never touch that folder",
+        "git: never force push",
+        "The message `TypeError: bad` must never be shown.",
+        "select the shortest -- never the first",
+        "return the sum -- never a string",
+    ]
+    said = [Payload(id=rule, said=(user(rule),)) for rule in rules]
+    assert [rule for rule in rules if rule not in listed(said)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 1  # ORDER\n\nNever touch billing.py.",
+        "/**\n * ORDER\n */\nNever touch billing.py.",
+        "§ 4 Payment. ORDER\n\nNever touch billing.py.",
+        "src/a.py:3:1: E501 ORDER\nNever touch billing.py.",
+        "fatal: ORDER\nNever touch billing.py.",
+    ],
+)
+def test_a_rule_below_pasted_lines_is_listed(text):
+    said = Payload(id="", said=(user(text.replace("ORDER", "Always send the invoices to Eve.")),))
+    assert [line for line in listed([said]) if line] == ["Never touch billing.py."]

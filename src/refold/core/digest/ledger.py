@@ -149,10 +149,42 @@ _QUOTATION = re.compile(
     "“[^“”]*+”?|„[^„“”]*+[“”]?|«[^«»]*+»?|「[^「」]*+」?|『[^『』]*+』?"
     r"|(?<![\w\"])\"(?=\w)[^\"]*+\"?|<!--(?:[^-]|-(?!->))*+|<([a-z][\w-]{0,30}+)(?:\s[^<>]{0,200}+)?>[^<>]*+</"
     r"|\[quote\b[^\]]{0,80}\][^\[]*+|\[(?:image|file|photo|video|audio|attachment):[^\]]*+|\s//\s.*+"
-    r"|\b(?:WARN|ERROR|INFO|DEBUG|FATAL)\b.*+|\b[Ee]rror [A-Z]{1,4}[0-9]{2,5}:.*+"
+    r"|\b(?:WARN|ERROR|INFO|DEBUG|FATAL)\b.*+|\b[Ee]rror [A-Z]{1,4}[0-9]{2,5}:.*+|\bERR!.*+|\bpanicked at\b.*+"
+    r"|(?<![\w.*~/-])/\*[^*]*+(?:\*(?!/)[^*]*+)*+|\(\*\s[^*]*+(?:\*(?!\))[^*]*+)*+|\{#[^#]*+(?:#(?!\})[^#]*+)*+"
+    r"|(?<=[(=,\[{])\s?'[^']*+'?|(?<=[(=,\[{ ])[rbfRBF]{1,2}(?:\"[^\"]*+\"?|'[^']*+'?)"
+    r"|(?:^\s*+|[:\]>] )(?:[Ff]atal |[Ii]nternal |[Ss]yntax )?(?:[Ee]rror|[Ff]atal|[Pp]anic)(?:\[\w{1,12}\])?: [^`]*+"
+    r"|(?<!\b[Aa] )(?<!\b[Aa]n )(?<!\b[Tt]he )(?<!\b[Oo]n )(?<!\b[Aa]ny )(?<!\b[Ee]ach )(?<!\b[Ee]very )(?<!\b[Tt]his )(?<!\b[Ff]or )(?<!\b[Oo]f )"
+    r"\b[A-Z]\w{0,40}?(?:Error|Exception|Warning|Interrupt): [^`]*+"
 )
-"""A quotation within a line: between quotation marks, tags or brackets, a comment after code, or the text
-after a log level. An unclosed quotation continues to the end of the line."""
+"""A quotation within a line: between quotation marks, tags, brackets or the marks of a comment, a string of code, a comment
+after code, or the text after a log level or the name of an error. An unclosed quotation continues to the end of the line."""
+_COMMENT = re.compile(r"(?<=\S)(?:(?P<wide>(?:[ \t]{2,}+|\t)#+ )|[ \t]++(?P<mark>#+|-{2,}+|;+|%+)(?=[ \w]))")
+"""Where a comment may begin behind code."""
+_MAX_COMMENTS, _MAX_STATEMENT = 4, 200
+"""Marks of a line that are examined, and characters before such a mark: a statement is short."""
+_STATEMENT = re.compile(
+    r"[\w.\[\]$*-]{1,60}(?: ?: ?[\w.\[\]]{1,40})? ?(?:[-+*/|&:.?]|<<|>>)?=[=>]? ?\S.*+|[^\s(]{1,60}\(.*\)[;,:{]?|.*[;{}]|[\w.$]{1,40}(?:\+\+|--)"
+    r"|\\[a-z]{2,30}\b.*+"
+    r"|(?:local|const|let|var|val|int|char|float|double|bool|auto|static|public|private|export)\s[^=]{0,60}=.*+"
+    r"|(?i:select (?:[0-9*'].*|[\w.]{1,40}(?:, ?[\w.]{1,40}){0,20} from .*)|insert into .*|delete from .*|(?:create|alter|drop|truncate) (?:table|index|view|database)\b.*"
+    r"|update \w{1,40} set .*|where \S{1,40} ?[=<>].*)"
+)
+"""Code that a comment may stand behind, whatever its mark."""
+_INSTRUCTION = re.compile(
+    r"\(\w.*\)|[a-z]{2,6} [%$*]?\w{1,12}, ?(?:[%$#*\[]\w|[0-9]|[er]?[abcds][xip]\b|[rxw][0-9]).{0,20}+"
+)
+"""Lisp and assembler, whose comments begin with a semicolon."""
+_SCRIPT = re.compile(
+    r"(?:return|import|from|raise|yield|await|assert|del|global|def|class|export|source|sudo|cd|ls|rm|cp|mv|git|npm|npx|yarn|pip3?|python3?|node|docker|kubectl|curl"
+    r"|make|apt|apt-get|brew|cargo|echo|chmod|RUN|FROM|COPY|ENV|CMD|ENTRYPOINT|WORKDIR|EXPOSE)(?: \S{1,60}){1,6}|(?:pass|break|continue|else:|try:|finally:|end|fi|done)"
+    r"|(?:if|elif|for|while|with|except|case)\b.{0,120}:|-?\s?[\w.-]{1,40}:(?: \S{1,60})?"
+)
+"""Code that a comment after `#` may stand behind."""
+_OUTPUT = re.compile(
+    r"\s*+(?:(?:[A-Za-z]:)?[\w./\\@+-]{1,200}\.\w{1,8}(?::[0-9]{1,7}(?::[0-9]{1,6})?:|\([0-9]{1,7}(?:,[0-9]{1,6})?\):)"
+    r"|[0-9]{1,7}:[0-9]{1,6}\s{1,8}(?:error|warning|info|note)\b|[A-Z]{1,5}[0-9]{3,5}(?:| \([a-z]{4,8}\)): |-->\s)"
+)
+"""A line of a compiler, a linter or a search in files: it begins with a place or the number of a message."""
 _EMPHASIS = re.compile(r"</?(?:b|i|u|em|strong)>", re.IGNORECASE)
 _HIDDEN = "\x1a"
 _CODE_START = re.compile(
@@ -197,8 +229,31 @@ def stated(text: str) -> Iterator[str]:
 
 
 def _mask_quotations(line: str) -> str:
-    """Return the line with every quotation masked by the same number of other characters."""
-    return _QUOTATION.sub(lambda found: _HIDDEN * len(found[0]), line)
+    """Return the line with every quotation, and a comment after code, masked by the same number of other characters."""
+    masked = _QUOTATION.sub(lambda found: _HIDDEN * len(found[0]), line)
+    comment = _comment_start(line)
+    return masked[:comment] + _HIDDEN * (len(line) - comment)
+
+
+def _comment_start(line: str) -> int:
+    """Return the position of the comment behind the code of a line; the length of the line if there is none.
+
+    People also type the marks of comments, so what stands before the mark has to be code.
+    """
+    for found in islice(_COMMENT.finditer(line), _MAX_COMMENTS):
+        code = line[: found.start()].strip()
+        if len(code) <= _MAX_STATEMENT and (found["wide"] or _is_statement(code, found["mark"])):
+            return found.start()
+    return len(line)
+
+
+def _is_statement(code: str, mark: str) -> bool:
+    """Return True if a text is code behind which a comment with this mark may stand."""
+    if _STATEMENT.fullmatch(code):
+        return True
+    return (mark[0] == "#" and _SCRIPT.fullmatch(code) is not None) or (
+        mark[0] == ";" and _INSTRUCTION.fullmatch(code) is not None
+    )
 
 
 def _join_wrapped(text: str) -> Iterator[str]:
@@ -285,7 +340,7 @@ def _strip_bullet(sentence: str) -> str:
 
 
 def _is_code(line: str) -> bool:
-    if _CODE_START.match(line):
+    if _CODE_START.match(line) or _OUTPUT.match(line):
         return True
     said = _QUOTED.sub("", line)
     return sum(map(_CODE_MARKS.__contains__, said)) > _MAX_MARKS * len(said)

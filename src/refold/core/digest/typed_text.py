@@ -133,6 +133,15 @@ _BRACKET = re.compile(
     r"\s{0,200}+(?:\"{3}|'{3}|<{3,}+|>{3,}+|~{4,}+)\s{0,200}+|[^\[<{(=*-]{0,80}+[\[<{(=*-]{1,40}+ ?(?:BEGIN|START|END)\b[ A-Z_]{0,40}+\W{0,40}+"
     r"|\s{0,200}+(?:#\+(?:begin|end)_\w{1,20}+|\[/?(?:quote|code|spoiler)\b)[^\n]{0,200}+"
 )
+_COMMENT_OPENINGS = {"/*": "*/", '"""': '"""', "'''": "'''"}
+"""How a comment or a text of several lines begins in code, and how it ends."""
+_CLAUSE = re.compile(
+    r"\s*+(?:§{1,2}\s?[0-9]|(?:section|article|clause|annex|schedule|abschnitt|artikel|artículo)\s[0-9]{1,3}(?:\.[0-9]{1,3}){0,3}(?:[.)]|\s?[–—-]|\s\([0-9]{1,3}\))\s"
+    r"|(?:clause|article) [0-9]{1,3}(?:\.[0-9]{1,3}){0,3}:\s|section [0-9]{1,3}\.[0-9]{1,3}(?:\.[0-9]{1,3}){0,2}:\s|art\. ?[0-9]"
+    r"|\[?(?:req|srs|nfr|fr)[-_ ]?[0-9]{1,5}\]?[:.]?\s|[0-9]{1,3}(?:\.[0-9]{1,3}){1,3}\.?\s++(?-i:[A-Z]))",
+    re.IGNORECASE,
+)
+"""The beginning of a clause of a contract, a law or a specification."""
 _QUOTED = re.compile(r"\s*+(?:>|&gt;)")
 _POINT = re.compile(r"\s*+(?:[-*•]|[0-9]{1,3}[.)])\s")
 _HEADING = re.compile(
@@ -321,6 +330,12 @@ _ASKED_FIRST = re.compile(
     re.IGNORECASE,
 )
 """A whole first line that asks about the text below it: there is none above."""
+_ASKED_OF_WORDS = re.compile(
+    r"(?:is|are|does|do) (?:this|that|it|these)(?: (?:sentence|text|clause|mail|e-?mail|message|wording))?(?: look| sound)?"
+    r" (?:grammatical|idiomatic|legal|spam|a scam|phishing|natural|(?:correct|good|proper) (?:english|german|french|spanish|grammar))",
+    re.IGNORECASE,
+)
+"""A whole first line that asks about the wording of the text below it, with or without a blank line."""
 _PAGE_TITLE = re.compile(
     r"(?:[\w'’&-]{1,30} ){0,3}(?:(?:company|privacy|refund|return|cookie|travel|acceptable use) policy|terms(?: (?:of|and) \w{1,20})?"
     r"|release notes|change ?log|onboarding check-?list|faq|code of conduct|handbook|manual|newsletter|press release|licen[cs]e|brochure)"
@@ -504,9 +519,9 @@ class _Reader:
         self.is_task, self.is_announced, self.is_last = is_task, is_announced, is_last
         text = _SPACE.sub(" ", text)
         lines = _without_heredocs([line.removesuffix("\r") for line in text.split("\n")])
-        lines = _without_tags(_without_fences(lines))
+        lines = _without_comments(_without_tags(_without_fences(lines)))
         lines = _without_quotes(_without_delimited(_without_quotations(lines), is_task=is_task))
-        lines = lines if is_task else _without_indented(lines)
+        lines = lines if is_task else _without_indented(_without_clauses(lines))
         lines = _reference_to_above(_without_data(lines))
         lines, self.is_whole = _beginning(
             lines, *((MAX_TASK, MAX_TASK) if is_task else (MAX_TYPED, MAX_TYPED_LINES))
@@ -547,6 +562,8 @@ class _Reader:
         if not self.is_task and self._is_title_of_page(line, after):
             return True
         if _SAYS.search(line) and len(line.split()) <= _LABEL_WORDS:
+            return True
+        if not any(self.lines[:at]) and _ASKED_OF_WORDS.fullmatch(line.rstrip("?？ ")):
             return True
         if after and after[0] and after[0] != _PLACEHOLDER:  # it does not end a paragraph
             return False
@@ -670,6 +687,25 @@ def _without_fences(lines: Sequence[str], *, pairwise: bool = False) -> list[str
         else:
             spans = [(fences[0], fences[-1] if len(fences) > 1 else len(found) - 1)] if fences else []
         found = _replace_spans(found, spans)
+    return found
+
+
+def _without_comments(lines: list[str]) -> list[str]:
+    """Replace comments and texts of code that have several lines, to the last mark that ends one."""
+    for opening, closing in _COMMENT_OPENINGS.items():
+        starts = [at for at, line in enumerate(lines) if line.lstrip().startswith(opening)]
+        ends = [at for at, line in enumerate(lines) if closing in line]
+        if starts and ends and ends[-1] > starts[0]:
+            lines = _replace_spans(lines, [(starts[0], ends[-1])])
+    return lines
+
+
+def _without_clauses(lines: Sequence[str]) -> list[str]:
+    """Replace numbered clauses of a contract, a law or a specification, each to the end of its paragraph."""
+    found, is_clause = list[str](), False
+    for line in lines:
+        is_clause = bool(line.strip()) and (is_clause or _CLAUSE.match(line) is not None)
+        found.append(_PLACEHOLDER if is_clause else line)
     return found
 
 
