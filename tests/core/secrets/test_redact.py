@@ -258,3 +258,30 @@ def test_a_field_that_nobody_reads_may_hold_a_secret_too():
 def test_a_name_at_the_beginning_of_a_line_is_not_part_of_the_word_before_it():
     text = "token: 7311d8a3c2ce6f447ed4d57b\ntoken: c9e9c616612e7696a6cecc1b\n"
     assert [text[one.start : one.stop] for one in find_secrets(text)] == text.split()[1::2]
+
+
+CHAIN = "password=x9Y8z7W6v5: hunter22:'hunter22\n"
+"""Each replacement exposes the next secret."""
+PROSE = "The ship left the harbour at dawn and nobody saw it. " * 700
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{CHAIN}{PROSE}",
+        f"{PROSE}{CHAIN}",
+        f"{PROSE}{CHAIN}{PROSE}{CHAIN}{CHAIN}{PROSE}",
+        f"{CHAIN * 500}{PROSE}{CHAIN}",
+        f"{PROSE}{CHAIN}{PROSE}Cookie: a={WORD}",
+        f"{PROSE}{CHAIN}{PROSE}\\u0070assword=x9Y8z7W6v5",
+    ],
+)
+@pytest.mark.parametrize("known", [(), ("nobody-1887", "harbour at dawn")])
+def test_a_search_near_the_last_replacements_finds_what_a_search_of_the_whole_text_finds(text, known):
+    whole = text.replace("\\u0070", "p")
+    while found := find_secrets(whole, known):
+        for one in reversed(found):
+            whole = f"{whole[: one.start]}[{one.kind}]{whole[one.stop :]}"
+
+    assert redact(text, known=known) == whole
+    assert "hunter22" not in whole

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from string import ascii_letters, digits
 
 from msgspec import Struct, structs
 
@@ -97,6 +98,7 @@ _SENTENCE = re.compile(
 _DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"[^\W\d_]")
 _SYMBOL = re.compile(r"[!@#$%^&*+=?~|]")
 _MADE = re.compile(r"[A-Za-z0-9_\-.~+/=:%|!@]+")
+_PHRASE = re.compile(r"[a-z]++(?: [a-z]++){3,23}")
 _CHANGE = re.compile(r"(?<=\d)(?=[A-Za-z])|(?<=[A-Za-z])(?=\d)")
 _UPPER, _LOWER = re.compile(r"[A-Z]"), re.compile(r"[a-z]")
 
@@ -105,7 +107,7 @@ def is_blank(value: str) -> bool:
     """Return True if there is no value: empty, masked, a placeholder, a variable, a reference, or a word
     about it.
     """
-    is_variable = _VARIABLE.fullmatch(value) is not None
+    is_variable = value.startswith("$") and _VARIABLE.fullmatch(value) is not None
     return is_variable or value.casefold() in _WORDS or _BLANK.fullmatch(value) is not None
 
 
@@ -149,9 +151,7 @@ def is_technical(value: str) -> bool:
 
 def is_phrase(value: str) -> bool:
     """Return True for four to 24 plain words in lower case."""
-    words = value.split(" ")
-    is_plain = all(word.isascii() and word.isalpha() and word.islower() for word in words)
-    return 4 <= len(words) <= 24 and is_plain
+    return _PHRASE.fullmatch(value) is not None
 
 
 def is_password(value: str) -> bool:
@@ -509,7 +509,8 @@ def is_wallet(match: re.Match[str]) -> bool:
 
 def is_weak(match: re.Match[str]) -> bool:
     """Return True if the name also has other meanings."""
-    return match["weak"] is not None or _SUFFIX.fullmatch(match["suffix"]) is None
+    suffix = match["suffix"]
+    return match["weak"] is not None or (suffix != "" and _SUFFIX.fullmatch(suffix) is None)
 
 
 def is_counted(match: re.Match[str], prefix: str) -> bool:
@@ -520,7 +521,8 @@ def is_counted(match: re.Match[str], prefix: str) -> bool:
 # Values before and after names.
 
 _Q = r"\\{0,15}[\"'`]"
-_PREFIX = re.compile(r"[A-Za-z0-9_\-.]{0,40}\Z")
+_PREFIX = f"{ascii_letters}{digits}_-."
+"""Characters of a name."""
 _OPENING = re.compile(r"[bBrRuUfFL@]{0,2}(?P<quote>\"{3}|'{3}|\\{0,15}[\"'`]|[“‘«„「])")
 _CLOSING = {"“": "”", "‘": "’", "«": "»", "„": "“", "「": "」"}
 _BARE = re.compile(rf"(?:[^\s\"'`,;<>(){{}}\[\]\\]|\\(?![nrt\"'`\\])){{1,{LONGEST}}}+")
@@ -588,14 +590,20 @@ def find_by_name(text: str, low: str) -> Iterator[Secret]:
 
 def _replaced_values(match: re.Match[str]) -> Iterator[Secret]:
     """Yield the value that is replaced by another: `change the password from hunter22 to hunter33`."""
-    found = _CHANGED.match(match.string, match.end("suffix")) if not is_weak(match) else None
-    if found is not None and is_password(found["secret"]) and not is_blank(found["secret"]):
+    found = _CHANGED.match(match.string, match.end("suffix"))
+    if (
+        found is not None
+        and not is_weak(match)
+        and is_password(found["secret"])
+        and not is_blank(found["secret"])
+    ):
         yield Secret("secret", *found.span("secret"))
 
 
 def _secret_before_name(text: str, start: int) -> Secret | None:
     """Return the secret before a name: `hunter22 is my password`."""
-    link = _REVERSED.search(text[max(0, start - 60) : start])
+    is_after_blank = text.startswith(" ", start - 1) if start else False
+    link = _REVERSED.search(text[max(0, start - 60) : start]) if is_after_blank else None
     if link is None:
         return None
     stop = start - len(link[0])
@@ -625,8 +633,8 @@ def _secret_after_name(match: re.Match[str]) -> Secret | None:
 
 def _prefix(text: str, start: int) -> str:
     """Return the beginning of the name, before the word that was found."""
-    found = _PREFIX.search(text[max(0, start - 40) : start])
-    prefix = found[0] if found else ""
+    before = text[max(0, start - 40) : start]
+    prefix = before[len(before.rstrip(_PREFIX)) :]
     is_escape = (
         start > len(prefix) and text[start - len(prefix) - 1] == "\\" and prefix[:1] in ("n", "r", "t")
     )
@@ -719,19 +727,16 @@ def _is_bare_secret(match: re.Match[str], prefix: str, value: _Value) -> bool:
     alone on its line.
     """
     said, stop = value.text, value.start + len(value.text)
-    if is_code(said) or is_place(said):
-        return False
     if said.isdigit():
         return is_spoken(match) and match["space"] is None
     if match["cell"]:
-        return (
-            is_password(said)
-            and any(map(str.isdigit, said))
-            and _CELL_OVER.match(match.string, stop) is not None
-        )
-    if match["link"] or match["space"] or (match["block"] or "|")[0] not in "|>":
         has_digit = any(map(str.isdigit, said))
-        return is_password(said) and (has_digit or match["space"] is None or prefix.startswith("--"))
+        return has_digit and _CELL_OVER.match(match.string, stop) is not None and is_password(said)
+    if match["link"] or match["space"] or (match["block"] or "|")[0] not in "|>":
+        is_likely = match["space"] is None or prefix.startswith("--") or any(map(str.isdigit, said))
+        return is_likely and is_password(said)
+    if is_code(said) or is_place(said):
+        return False
     if is_word(said):
         return len(said) >= LEAST and not names_itself(said) and _is_alone_on_line(match, prefix, stop)
     return len(said) >= LEAST and not is_technical(said)

@@ -12,7 +12,7 @@ from array import array
 from base64 import b64decode
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -46,11 +46,18 @@ class PhraseIndex:
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the start and end of phrases in a text: for every end, the longest phrase."""
-        child_of, link, longest, node = self._child, self._link, self._longest, 0
+        next_letter, others, link, longest, node = self._letter, self._others, self._link, self._longest, 0
         for stop, letter in enumerate(text, 1):
-            while not (child := child_of(node, letter)) and node:
+            while True:  # `_child`, without a call for every letter
+                if next_letter[node] == letter:
+                    node += 1
+                    break
+                if node in others and (child := others[node].get(letter, 0)):
+                    node = child
+                    break
+                if not node:
+                    break
                 node = link[node]
-            node = child
             if longest[node]:
                 yield stop - longest[node], stop
 
@@ -105,6 +112,13 @@ _FEW = 16
 """Up to this many known values are searched one by one, which is faster than all at once for a small
 number."""
 _PLACEHOLDER = re.compile(rf"\[(?:(?:{'|'.join(sorted(KINDS))})(?: in #m\d{{1,9}})?|withheld: #m\d{{1,9}})\]")
+_NEAR, _WINDOW = 4_096, 16_384
+"""Characters between a change and a secret that it exposed: a name, its value and what stands around them have 2,000 at
+most. A window around a change is wider, so that no such secret is at its edge."""
+_LONG_SECRETS = (
+    "private key", "private-lines", "eyj", "cookie", "authorization", "bearer", "basic", "signature", "x-amz-",
+)  # fmt: skip
+"""Words of secrets that may be longer: a text with one of them is searched as a whole. In lower case."""
 _ESCAPE = re.compile(r"\\{1,15}+u(?!00[01]|0022|005[cC]|[dD][89a-fA-F])([0-9a-fA-F]{4})")
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/]{32,}")
 
@@ -113,9 +127,16 @@ def find_secrets(text: str, known: Collection[str] = ()) -> tuple[Secret, ...]:
     """Return every secret in a text, in order and without overlap; `known` are values that were found
     elsewhere.
     """
-    low = _lowered(text)
-    found = (*find_by_form(text, low), *find_by_name(text, low), *_find_known(text, known))
+    found = tuple(_find(text, known))
     return tuple(_merge_overlaps(found, text)) if found else ()
+
+
+def _find(text: str, known: Collection[str]) -> Iterator[Secret]:
+    """Yield every secret in a text; they may overlap."""
+    low = _lowered(text)
+    yield from find_by_form(text, low)
+    yield from find_by_name(text, low)
+    yield from _find_known(text, known)
 
 
 def _lowered(text: str) -> str:
@@ -140,26 +161,74 @@ def redact(text: str, place: str = "", known: Collection[str] = ()) -> str:
     one.
 
     A replacement may expose further text that looks like a secret, so the search repeats until it finds
-    nothing: redacting twice changes nothing more.
+    nothing: redacting twice changes nothing more. Only the neighbourhood of the last replacements is searched
+    again.
     """
     where = f" in {place}" if place else ""
+    changes: Sequence[tuple[int, int]] | None = None
     for _ in range(_MAX_PASSES):
-        plain = _unescaped(text)
-        found = find_secrets(plain, known) if plain != text else ()
-        if found:
-            text = plain
-        elif not (found := find_secrets(text, known)):
+        searched, found = _search(text, known, changes)
+        if not found:
             return text
-        parts, at = list[str](), 0
-        for secret in found:
-            parts += [text[at : secret.start], f"[{secret.kind}{where}]"]
-            at = secret.stop
-        text = "".join((*parts, text[at:]))
-    return f"[secret{where}]" if find_secrets(text, known) or find_secrets(_unescaped(text), known) else text
+        is_same = _unescaped(searched) == searched
+        text, changes = _replace(searched, found, where)
+        changes = changes if is_same else None
+    return f"[secret{where}]" if _search(text, known, changes)[1] else text
 
 
 def holds_secret(text: str, known: Collection[str] = ()) -> bool:
-    return redact(text, known=known) != text
+    """Return True if `redact` would change the text. The search ends at the first secret."""
+    plain = _unescaped(text)
+    texts = (text,) if plain == text else (plain, text)
+    return any(True for one in texts for _ in _around_placeholders(_find(one, known), one))
+
+
+def _search(
+    text: str, known: Collection[str], changes: Sequence[tuple[int, int]] | None = None
+) -> tuple[str, tuple[Secret, ...]]:
+    """Return the text without escapes and its secrets; if it has none, the text as it is and those in it.
+
+    `changes` are the places at which the text changed since it was searched last.
+    """
+    plain = _unescaped(text)
+    if plain != text:
+        found = find_secrets(plain, known)
+        return (plain, found) if found else (text, find_secrets(text, known))
+    return text, find_secrets(text, known) if changes is None else _find_near(text, known, changes)
+
+
+def _replace(text: str, found: Iterable[Secret], where: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text with a placeholder for each secret, and the positions of the placeholders."""
+    parts, places, at, size = list[str](), list[tuple[int, int]](), 0, 0
+    for secret in found:
+        placeholder = f"[{secret.kind}{where}]"
+        parts += [text[at : secret.start], placeholder]
+        size += secret.start - at + len(placeholder)
+        places.append((size - len(placeholder), size))
+        at = secret.stop
+    return "".join((*parts, text[at:])), places
+
+
+def _find_near(text: str, known: Collection[str], changes: Sequence[tuple[int, int]]) -> tuple[Secret, ...]:
+    """Return the secrets of a text that was searched before it changed at some places.
+
+    A secret that was not found then is near a change. The windows are wider than that, and what is found at the
+    edge of a window is dropped: there a text may look like a secret only because it is cut off.
+    """
+    low = text.lower()
+    is_long = any(word in low for word in _LONG_SECRETS) or any(len(value) > _NEAR for value in known)
+    if is_long or len(text) <= _WINDOW:
+        return find_secrets(text, known)
+    found, start, stop = list[Secret](), 0, 0
+    for first, last in (*changes, (len(text) + 2 * _WINDOW, 0)):
+        if first - _WINDOW > stop:
+            edge = start + _NEAR if start else 0, stop - _NEAR if stop < len(text) else stop
+            for one in find_secrets(text[start:stop], known) if stop else ():
+                if edge[0] <= one.start + start and one.stop + start <= edge[1]:
+                    found.append(Secret(one.kind, one.start + start, one.stop + start))
+            start = max(0, first - _WINDOW)
+        stop = min(len(text), last + _WINDOW)
+    return tuple(found)
 
 
 def texts_of(message: Message) -> Iterator[str]:
@@ -194,7 +263,7 @@ def is_clean(message: Message, known: Collection[str] = ()) -> bool:
     for part in message.parts:
         if isinstance(part, Reasoning):
             raw = raw.replace(part.signature or "\0", "").replace(part.sealed or "\0", "")
-    return redact_message(message, 0, known=known) is message and not holds_secret(raw, known)
+    return not any(holds_secret(text, known) for text in (*texts_of(message), raw))
 
 
 def _redact_part(part: Part, handle: str, known: Collection[str]) -> Part:
