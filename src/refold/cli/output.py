@@ -35,7 +35,7 @@ INDENT = "  "
 GAP = "  "
 """Between two columns of a table."""
 LEAST_TEXT = 12
-"""Characters that a text in a table keeps on a narrow screen."""
+"""Columns of the screen that a text in a table keeps where there is little room."""
 ALARM = "bold bright_red"
 
 
@@ -134,33 +134,55 @@ def align(
     numbers: frozenset[str] = frozenset(),
     *,
     optional: Sequence[str] = (),
-    cuts_last: bool = False,
+    cuts: Sequence[str] = (),
 ) -> str:
     """Rows in columns under their heads; the columns in `numbers` are set to the right.
 
-    Of a table wider than the screen, the columns in `optional` are left out, the first of them first, until it fits; with
-    `cuts_last`, the texts in the last column are cut then.
+    Of a table wider than the screen, the columns in `optional` are left out, the first of them first, until it fits. If that is
+    not enough, texts in the columns in `cuts` are cut, again the first of them first, to twelve columns at least.
     """
     columns = list(zip(head, *rows, strict=True))
     for name in optional:
         if _width(columns) > screen_width():
             columns = [column for column in columns if column[0] != name]
-    if cuts_last and (excess := _width(columns) - screen_width()) > 0:
-        most = max(LEAST_TEXT, max(map(len, columns[-1])) - excess)
-        columns[-1] = tuple(text if len(text) <= most else f"{text[: most - 1]}…" for text in columns[-1])
-    widths = [max(map(len, column)) for column in columns]
+    for name in cuts:
+        if (excess := _width(columns) - screen_width()) <= 0:
+            break
+        columns = [_cut(one, excess) if one[0] == name else one for one in columns]
     is_number = [column[0] in numbers for column in columns]
+    widths = list(map(_column_width, columns))
     return "".join(f"{_aligned(row, widths, is_number)}\n" for row in zip(*columns, strict=True))
 
 
 def _width(columns: Sequence[Sequence[str]]) -> int:
-    return sum(max(map(len, column)) + len(GAP) for column in columns) - len(GAP)
+    return sum(_column_width(column) + len(GAP) for column in columns) - len(GAP)
+
+
+def _column_width(column: Sequence[str]) -> int:
+    """On the screen: a Chinese or Japanese character takes two columns."""
+    from rich.cells import cell_len
+
+    return max(map(cell_len, column))
+
+
+def _cut(column: Sequence[str], excess: int) -> tuple[str, ...]:
+    most = max(LEAST_TEXT, _column_width(column) - excess)
+    return tuple(cut_text(text, most) for text in column)
+
+
+def cut_text(text: str, most: int) -> str:
+    """A text of at most so many columns of the screen; one that is longer ends with an ellipsis."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= most else f"{set_cell_size(text, most - 1).rstrip()}…"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], is_number: Sequence[bool]) -> str:
+    from rich.cells import cell_len
+
+    pads = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
     cells = (
-        cell.rjust(width) if right else cell.ljust(width)
-        for cell, width, right in zip(row, widths, is_number, strict=True)
+        pad + cell if right else cell + pad for cell, pad, right in zip(row, pads, is_number, strict=True)
     )
     return GAP.join(cells).rstrip()
 

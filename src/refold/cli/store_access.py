@@ -407,7 +407,7 @@ def session_table(entries: Sequence[SessionEntry]) -> str:
         (short(one.id), plain(one.conversation), one.state, handle_of(one.first), when(one.at), _subject(one))
         for one in entries
     ]
-    return align(head, rows, cuts_last=True)
+    return align(head, rows, cuts=("about", "conversation"))
 
 
 def _subject(one: SessionEntry) -> str:

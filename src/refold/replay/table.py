@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from textwrap import wrap
 from typing import TypeAlias
+from unicodedata import east_asian_width
 
 import msgspec
 from msgspec import Struct
@@ -226,9 +228,9 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
     return ordered[int(len(ordered) * share)] if ordered else None
 
 
-# The table as plain text, 122 columns wide, and wider with a model's summaries
+# The table as plain text, for a screen of 80 columns: two tables for each window, and a legend
 
-WIDTH = 122
+WIDTH = 80
 _Column: TypeAlias = tuple[str, int, Callable[[TableRow], str]]
 
 
@@ -255,13 +257,11 @@ def _dollars(row: TableRow) -> str:
 def _summary_dollars(row: TableRow) -> str:
     if row.summaries is None:
         return "-"
-    return "?" if row.summaries.dollars is None else f"{row.summaries.dollars:,.4f}"
+    if (paid := row.summaries.dollars) is None:
+        return "?"
+    return f"{paid:,.4f}" if paid < 10 else f"{paid:,.2f}"
 
 
-_BEFORE: tuple[_Column, ...] = (
-    ("valid", 6, lambda row: percent(row.valid)),
-    ("fits", 5, lambda row: percent(row.fits)),
-)
 _RECALL: tuple[_Column, ...] = (
     ("near", 5, lambda row: percent(row.fur_near)),
     ("mid", 5, lambda row: percent(row.fur_mid)),
@@ -280,37 +280,44 @@ _PHRASES: tuple[_Column, ...] = (
     ("old", 5, lambda row: percent(row.phrases_old)),
 )
 _GROUPS = (("future-use recall, %", _RECALL), ("lines", _LINES), ("phrases", _PHRASES))
-_AFTER: tuple[_Column, ...] = (
+_HELD = (*_RECALL, *_LINES, *_PHRASES)
+_COSTS: tuple[_Column, ...] = (
+    ("valid", 6, lambda row: percent(row.valid)),
+    ("fits", 5, lambda row: percent(row.fits)),
     ("made", 5, lambda row: percent(row.made_up)),
     ("rules", 6, lambda row: percent(row.rules)),
-    ("$", 7, _dollars),
     ("rewr", 5, lambda row: percent(row.rewrites_per_100)),
     ("p50", 5, lambda row: milliseconds(row.latency_ms["p50"])),
     ("p95", 5, lambda row: milliseconds(row.latency_ms["p95"])),
+    ("$", 7, _dollars),
 )
-_COLUMNS = (*_BEFORE, *_RECALL, *_LINES, *_PHRASES, *_AFTER)
-_NAME_WIDTH = WIDTH - sum(width for _, width, _ in _COLUMNS)
 _SUMMARIES: tuple[_Column, ...] = (
-    ("sum $", 9, _summary_dollars),
+    ("sum $", 8, _summary_dollars),
     ("fail", 6, lambda row: f"{row.summaries.failed:,}" if row.summaries else "-"),
 )
-_MOST_NAME = 40
-"""Room for the names of a preset and a model."""
 
 
 _LEGEND = """\
-valid, fits: calls that keep the rules of the provider, and that fit into the window, %
-near, mid, far: of the literals (paths, ids, numbers, names) that a reply took from earlier messages, the
-  share that its context held, by distance: below a quarter of the window, below a window, more
-old: mid and far together, the headline; 2nd: old by another way to find literals; bound: held
-  together with two of the words around it; +rec: held, or found by one search (recall)
-lines, phrases: of the whole lines, and of the runs of five words, that a reply repeated, those it held, %
-made: literals in summaries that were in no message, %; rules: the user's rules held word for word, %
-rewr: calls per 100 whose context does not extend the one before; p50, p95: ms to prepare a context
--: not measured, or fewer than 5 cases in each recording; demands: the number of those literals"""
+near, mid, far: of the literals (paths, ids, numbers, names) that a reply took
+  from earlier messages, the share that its context held, by distance: below
+  a quarter of the window, below a window, more; "demands" counts them
+old: mid and far together, the headline; 2nd: old by another way to find
+  literals; bound: held together with two of the words around it; +rec: held,
+  or found by one search (recall)
+lines, phrases: of the whole lines, and of the runs of five words, that a
+  reply repeated, those that its context held, %
+valid, fits: calls that keep the rules of the provider, and that fit into the
+  window, %
+made: literals in summaries that were in no message, %
+rules: the user's rules held word for word, %
+rewr: calls per 100 whose context does not extend the one before
+p50, p95: milliseconds to prepare a context
+-: not measured, or fewer than 5 cases in each recording"""
 _SUMMARY_LEGEND = """\
-sum $: what writing the summaries cost, part of $; fail: summaries that a digest had to serve for
-ms are without the time that a model takes: in a conversation its summary is asked for ahead"""
+sum $: what writing the summaries cost, part of $
+fail: summaries that the model failed to write; a digest stands in
+ms are without the time that a model takes: in a conversation its summary is
+  asked for ahead"""
 
 
 def render(table: Table) -> str:
@@ -325,7 +332,8 @@ def render(table: Table) -> str:
 def _section(rows: list[TableRow], table: Table) -> Iterator[str]:
     first = max(rows, key=lambda row: row.recordings)
     demands = ", ".join(f"{count:,} {band}" for band, count in first.demands.items())
-    yield f"window {first.window:,}: {first.recordings:,} recordings, {first.calls:,} calls; demands: {demands}"
+    recordings = f"{first.recordings:,} recording{'' if first.recordings == 1 else 's'}"
+    yield f"window {first.window:,}: {recordings}, {first.calls:,} calls; demands: {demands}"
     lines, phrases = first.repeats["lines_old"], first.repeats["phrases_old"]
     yield (
         f"lines: {first.repeats['lines_near']:,} near, {lines:,} old; "
@@ -334,39 +342,75 @@ def _section(rows: list[TableRow], table: Table) -> Iterator[str]:
     if not first.recordings:
         yield "no recording was finished" if table.stopped else "no recording is longer than this window"
         return
-    columns = (*_COLUMNS, *(_SUMMARIES if table.summarisers else ()))
-    longest = max(len(row.candidate) for row in table.rows) + 1
-    wide = max(_NAME_WIDTH, min(longest, _MOST_NAME)) if table.summarisers else _NAME_WIDTH
-    yield _group(wide)
-    yield f"{'candidate':<{wide}}" + "".join(f"{head:>{width}}" for head, width, _ in columns)
-    for row in rows:
-        yield _name(row, wide) + "".join(f"{show(row):>{width}}" for _, width, show in columns)
+    held, costs = _fitted(_HELD, rows), _fitted((*_COSTS, *(_SUMMARIES if table.summarisers else ())), rows)
+    # The names have the same room in both tables.
+    room = WIDTH - max(sum(width for _, width, _ in columns) for columns in (held, costs))
+    yield _group(held, room)
+    yield from _lines(rows, held, room)
+    yield ""
+    yield from _lines(rows, costs, room)
 
 
-def _group(wide: int) -> str:
+def _fitted(columns: tuple[_Column, ...], rows: Sequence[TableRow]) -> tuple[_Column, ...]:
+    """Columns that are wide enough for their longest cell and a space."""
+    return tuple(
+        (head, max(width, *(len(show(row)) + 1 for row in rows)), show) for head, width, show in columns
+    )
+
+
+def _group(columns: tuple[_Column, ...], room: int) -> str:
     """The line above the column heads that names the groups of columns."""
-    before = wide + sum(width for _, width, _ in _BEFORE)
-    groups = ((title, sum(width for _, width, _ in columns)) for title, columns in _GROUPS)
-    return " " * before + "".join(" " + f" {title} ".center(width - 1, "-") for title, width in groups)
+    widths = iter([width for _, width, _ in columns])
+    groups = [(title, sum(next(widths) for _ in own)) for title, own in _GROUPS]
+    return " " * room + "".join(" " + f" {title} ".center(width - 1, "-") for title, width in groups)
 
 
-def _name(row: TableRow, wide: int) -> str:
-    name = row.candidate if len(row.candidate) < wide else f"{row.candidate[: wide - 2].rstrip()}…"
-    return f"{name:<{wide}}"
+def _lines(rows: Sequence[TableRow], columns: tuple[_Column, ...], room: int) -> Iterator[str]:
+    """The heads and the rows. A name that is longer than its column has a line of its own: cut names may look alike."""
+    yield f"{'candidate':<{room}}" + "".join(f"{head:>{width}}" for head, width, _ in columns)
+    for row in rows:
+        numbers = "".join(f"{show(row):>{width}}" for _, width, show in columns)
+        name = row.candidate
+        if (size := _screen_width(name)) > room:
+            yield _cut(name)
+            yield " " * room + numbers
+        else:
+            yield name + " " * (room - size) + numbers
+
+
+def _screen_width(text: str) -> int:
+    """Columns of the screen: a Chinese or Japanese character takes two."""
+    return sum(1 + (east_asian_width(character) in "WF") for character in text)
+
+
+def _cut(name: str) -> str:
+    """A name of at most one line."""
+    if _screen_width(name) <= WIDTH:
+        return name
+    while _screen_width(name) > WIDTH - 1:
+        name = name[:-1]
+    return f"{name}…"
 
 
 def _notes(table: Table) -> Iterator[str]:
     yield _LEGEND
     if table.summarisers:
         yield _SUMMARY_LEGEND
-    yield f"tokens: {table.counting}"
-    yield f"kept free in every window: {kept_free(table)}"
+    yield from _wrapped(f"tokens: {table.counting}")
+    yield from _wrapped(f"kept free in every window: {kept_free(table)}")
     if table.tariffs:
-        yield f"$: by the tariff {table.tariffs[0]}, all calls together; one number alone says nothing: amnesia is cheap"
+        yield from _wrapped(
+            f"$: by the tariff {table.tariffs[0]}, all calls together; one number alone says nothing: amnesia is cheap"
+        )
     yield "means over recordings; valid, fits, made, $ and rewr over calls"
-    yield from (f"{one.model}: {spending(one)}" for one in table.summarisers)
+    for one in table.summarisers:
+        yield from _wrapped(f"{one.model}: {spending(one)}")
     if table.stopped:
-        yield f"stopped: {table.stopped}"
+        yield from _wrapped(f"stopped: {table.stopped}")
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def kept_free(table: Table) -> str:

@@ -31,7 +31,7 @@ def test_presets_are_measured_side_by_side():
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     lines = shown.stdout.splitlines()
-    assert lines[0].startswith("window 8,000: 1 recordings, 52 calls")
+    assert lines[0].startswith("window 8,000: 1 recording, 52 calls")
     assert [line.split()[0] for line in lines[4:6]] == ["refold", "opal"]
 
 

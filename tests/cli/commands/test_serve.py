@@ -259,7 +259,7 @@ def test_in_which_order_keys_are_looked_for_is_told_at_the_start(serve, upstream
     (tmp_path / "refold.toml").write_text(file)
     canaries = ("sk-mine", "sk-openai", "sk-groq", "sk-anthropic")
     names = ("MY_KEY", "OPENAI_API_KEY", "GROQ_API_KEY", "ANTHROPIC_API_KEY")
-    served = serve(**dict(zip(names, canaries, strict=True)))
+    served = serve(**dict(zip(names, canaries, strict=True)), COLUMNS="200")
     _, told = served.end()
 
     expected = {

@@ -49,11 +49,13 @@ def conversations(
             rows = [_document(one, sizes[one.id]) for one in found]
             output.write_json({"owner": place.owner, "conversations": rows})
         elif found:
-            output.write(_table(found, sizes))
+            table = _table(found, sizes)
+            output.write(table)
+            if any(plain(one.id) not in table for one in found):
+                output.note("a name that ends in … is cut\nhint: a wider screen or --json shows it whole")
+            _note_list(found, limit)
         if not found:
             output.note(_none(place.owner, words))
-        elif not as_json:
-            _note_list(found, limit)
         return 1 if words and not found else 0
 
     return store_access.look(place, act)
@@ -106,7 +108,7 @@ def _table(found: Sequence[Listed], sizes: Mapping[str, _BranchSize]) -> str:
         *("read", "written", "$", "last used", "title"),
     )
     cells = [_cells(one, sizes[one.id]) for one in found]
-    return align(head, cells, _NUMBERS, optional=_OPTIONAL, cuts_last=True)
+    return align(head, cells, _NUMBERS, optional=_OPTIONAL, cuts=("title", "name"))
 
 
 def _cells(one: Listed, size: _BranchSize) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def _list(name: str, made: Sequence[Compaction], *, as_json: bool) -> int:
     elif made:
         head = ("compaction", "kind", "state", "messages", "before", "after", "at", "reason")
         output.write(
-            align(head, [_cells(one) for one in made], _NUMBERS, optional=("messages",), cuts_last=True)
+            align(head, [_cells(one) for one in made], _NUMBERS, optional=("messages",), cuts=("reason",))
         )
     else:
         output.note("nothing was done to this conversation yet")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from refold.ports.records import ClientKey
     from refold.ports.store import Store
 
+_HEAD = ("id", "state", "made", "rights", "name")
+
 
 def declare(app: typer.Typer) -> None:
     keys = typer.Typer(
@@ -72,7 +74,7 @@ def list_all(*, place: StoreOptions, as_json: Json = False) -> int:
         if as_json:
             output.write_json({"owner": place.owner, "keys": [_document(one) for one in kept]})
         elif kept:
-            output.write(align(("id", "state", "made", "rights", "name"), [_cells(one) for one in kept]))
+            output.write(align(_HEAD, [_cells(one) for one in kept], cuts=("name",)))
         if not kept:
             output.note(f"no keys of the owner {plain(place.owner)!r}\nhint: `refold keys create` makes one")
         return 0

@@ -73,7 +73,7 @@ def limits(
 
 def _table(found: Sequence[LearnedWindow]) -> str:
     rows = [(f"{one.window:,}", when(one.at), when(one.until), plain(one.model)) for one in found]
-    return align(("window", "learnt", "used until", "model"), rows, frozenset({"window"}))
+    return align(("window", "learnt", "used until", "model"), rows, frozenset({"window"}), cuts=("model",))
 
 
 def _document(one: LearnedWindow) -> dict[str, object]:

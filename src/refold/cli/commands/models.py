@@ -63,7 +63,7 @@ def find(pattern: str) -> list[Model]:
 
 def table(models: Sequence[Model]) -> str:
     """One line to a model. Its name is the last column: the longest are as long as a screen is wide, and are cut there."""
-    return output.align(HEAD, list(map(cells, models)), _NUMBERS, optional=_OPTIONAL, cuts_last=True)
+    return output.align(HEAD, list(map(cells, models)), _NUMBERS, optional=_OPTIONAL, cuts=HEAD[-1:])
 
 
 def cells(model: Model) -> tuple[str, ...]:

@@ -425,6 +425,7 @@ def _facts(notice: ServeNotice) -> tuple[tuple[str, str], ...]:
 
 
 def _upstreams(upstreams: Sequence[UpstreamNotice]) -> str:
+    """A table; keys are told below it where there is no room for them, since which key goes where must not be cut."""
     head = ("upstream", "speaks", "models", "key", "where")
     rest = "any other" if any(one.models for one in upstreams) else "any"
     rows = [
@@ -437,4 +438,7 @@ def _upstreams(upstreams: Sequence[UpstreamNotice]) -> str:
         )
         for one in upstreams
     ]
-    return align(head, rows)
+    table = align(head, rows, optional=("speaks", "key"), cuts=("models", "where", "upstream"))
+    if " key " in table.splitlines()[0]:
+        return table
+    return table + "".join(f"key of {plain(one.name)}: {plain(one.key)}\n" for one in upstreams)

@@ -21,7 +21,7 @@ HEAD = (
     *("session", "kind", "state", "from", "messages", "calls", "read", "written", "$", "begun", "carries"),
     "summary",
 )
-_OPTIONAL = ("carries", "written", "read", "summary")
+_OPTIONAL = ("carries", "written", "read", "summary", "calls", "from")
 """Columns that a narrow screen has no room for, the first to go first; `--json` has them all."""
 _NUMBERS = frozenset({"messages", "read", "written", "calls", "$"})
 

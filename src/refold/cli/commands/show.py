@@ -188,7 +188,7 @@ def _list_calls(name: str, calls: Sequence[Call], *, as_json: bool) -> int:
     elif calls:
         head = ("call", "id", "kind", "messages", "read", "cached", "written", "$", "at", "model")
         rows = [_cells(number, one) for number, one in _numbered(calls)]
-        output.write(align(head, rows, _NUMBERS, optional=("messages", "cached", "id")))
+        output.write(align(head, rows, _NUMBERS, optional=("messages", "cached", "id"), cuts=("model",)))
         if any(one.is_estimated for one in calls):
             output.note("~ estimated: the provider reported no usage")
     else:

@@ -86,7 +86,7 @@ def _models(replies: Sequence[CallTotals]) -> str:
         )
         for one in replies
     ]
-    return align(("calls", "sent", "not sent", "$", "saved $", "model"), rows, _NUMBERS)
+    return align(("calls", "sent", "not sent", "$", "saved $", "model"), rows, _NUMBERS, cuts=("model",))
 
 
 def _note_prices(found: Savings) -> None:
