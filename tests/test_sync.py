@@ -226,8 +226,8 @@ class TestAdding:
             Conversation("gpt-4o").context()
 
     def test_what_can_never_fit_is_refused_and_kept(self):
-        talk = Conversation("gpt-4o", window=8, max_output=0)
-        talk.add("A question that is far longer than eight tokens can ever hold: " + "why " * 100)
+        talk = Conversation("gpt-4o", window=256, max_output=0, system="be kind " * 120)
+        talk.add("A question that is far longer than ten tokens can ever hold: " + "why " * 100)
 
         with pytest.raises(DoesNotFit):
             talk.context()

@@ -69,7 +69,7 @@ class TestSizes:
 
     def test_a_system_prompt_that_fills_the_window_is_refused(self):
         with pytest.raises(BudgetError, match="the system prompt and the tools take"):
-            state_for(ConversationSettings(window=100, max_output=0, system="be kind " * 200))
+            state_for(ConversationSettings(window=256, max_output=0, system="be kind " * 200))
 
 
 class TestPrices:

@@ -457,12 +457,12 @@ def test_a_compaction_that_would_make_a_conversation_larger_is_not_made():
 @pytest.mark.parametrize(
     ("fields", "message", "hint"),
     [
-        ({"window": 10**30}, "window is not", "256 to 100,000,000"),
-        ({"window": 255}, "window is not", "256 to 100,000,000"),
-        ({"window": "big"}, "window is not", "256 to 100,000,000"),
-        ({"keep": -1}, "keep is not", "0 to 100,000,000"),
-        ({"keep": 10**30}, "keep is not", "0 to 100,000,000"),
-        ({"max_output": 0}, "max_output is not", "1 to 100,000,000"),
+        ({"window": 10**30}, "window is not a number of tokens from 256 to 100,000,000", "such as"),
+        ({"window": 255}, "window is not a number of tokens from 256 to 100,000,000", "such as"),
+        ({"window": "big"}, "window is not a number of tokens from 256 to 100,000,000", "such as"),
+        ({"keep": -1}, "keep is not a number of tokens from 0 to 100,000,000", "such as"),
+        ({"keep": 10**30}, "keep is not a number of tokens from 0 to 100,000,000", "such as"),
+        ({"max_output": 0}, "max_output is not a number of tokens from 1 to 100,000,000", "such as"),
         ({"bogus": 1}, "there is no field 'bogus'", "the fields are: model, messages"),
         ({"model": None}, "model is not a text", "docs/gateway.md"),
         ({"format": "xml"}, "format is not a known one", "chat, responses or anthropic"),

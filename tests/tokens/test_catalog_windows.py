@@ -32,7 +32,7 @@ def test_an_unknown_model_gets_a_default_and_a_warning():
 @pytest.mark.feature("O15")
 @pytest.mark.parametrize(
     "evidence",
-    [{}, {"override": 5}, {"upstream_report": 5}],
+    [{}, {"override": 500}, {"upstream_report": 5}],
     ids=",".join,
 )
 def test_what_is_known_needs_no_call_and_no_warning(evidence, monkeypatch):
@@ -56,16 +56,16 @@ def test_the_user_s_overrides_win_by_provider_and_by_model():
     assert window_for("gpt-4o", overrides=overrides, upstream_report=5) == WindowSize(10_000, "override")
     assert window_for("gpt-4o", provider="azure", overrides=overrides).tokens == 20_000
     assert window_for("openai/gpt-4o:free", overrides=overrides).tokens == 10_000
-    assert window_for("gpt-4o", override=7, overrides=overrides).tokens == 7
+    assert window_for("gpt-4o", override=700, overrides=overrides).tokens == 700
     assert window_for("gpt-4", overrides=overrides).source == "catalogue"
 
 
-@pytest.mark.parametrize("tokens", [0, -1, 1.5, "128k", True, None])
+@pytest.mark.parametrize("tokens", [0, -1, 255, 100_000_001, 1.5, "128k", True, None])
 def test_an_override_that_is_no_size_is_refused_by_name(tokens):
     with pytest.raises(ConfigError, match="my-model"):
         window_for("gpt-4o", overrides={"my-model": tokens})
     if tokens is not None:
-        with pytest.raises(ConfigError, match="positive whole number"):
+        with pytest.raises(ConfigError, match="window is not a number of tokens from 256 to 100,000,000"):
             window_for("gpt-4o", override=tokens)
 
 

@@ -15,10 +15,10 @@ import typer
 from msgspec import NODEFAULT, Struct, structs
 from typer.core import TyperGroup
 
+from refold.model.errors import MAX_TOKENS, MIN_WINDOW
+
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """The limit of the codecs (a test compares); importing them would make `--help` slower."""
-MAX_TOKENS = 10**12
-"""No window comes near it. A larger size is a mistake, and would only fill the screen with digits."""
 OWNER = "local"
 """The engine's default owner (a test compares)."""
 
@@ -30,12 +30,9 @@ def token_count(least: int = 0, most: int = MAX_TOKENS) -> Callable[[str], int]:
         from refold.config.parse import Unreadable, read_tokens
 
         try:
-            tokens = read_tokens(text)
+            return read_tokens(text, least, most)
         except Unreadable as error:
             raise typer.BadParameter(f"{text!r}: {error}; {error.hint}") from None
-        if not least <= tokens <= most:
-            raise typer.BadParameter(f"{tokens:,} is not in the range from {least:,} to {most:,}")
-        return tokens
 
     return read
 
@@ -165,7 +162,7 @@ class SizeOptions(OptionGroup, frozen=True):
         typer.Option(
             "--window",
             metavar="TOKENS",
-            parser=token_count(1),
+            parser=token_count(MIN_WINDOW),
             help="The model's window, such as 12000 or 12k. Default: as last used, else looked up.",
         ),
     ] = None

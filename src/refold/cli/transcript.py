@@ -13,11 +13,11 @@ from typing import BinaryIO, Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.cli.options import MAX_TOKENS, SizeOptions, TranscriptOptions
+from refold.cli.options import SizeOptions, TranscriptOptions
 from refold.cli.output import note, plain
 from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, Dialect
-from refold.model.errors import BodyTooLarge, BudgetError, ConfigError, WireError
+from refold.model.errors import MAX_TOKENS, BodyTooLarge, BudgetError, ConfigError, WireError
 from refold.model.mask import mask_text
 from refold.wire import Request, decode_transcript
 

@@ -22,7 +22,6 @@ from refold.config.parse import ELSEWHERE, expected, shown
 from refold.config.resolution import Resolved
 from refold.config.tree import (
     KEYS,
-    MAX_TOKENS,
     SECTIONS,
     UPSTREAM_KEYS,
     UPSTREAM_NAME,
@@ -32,6 +31,7 @@ from refold.config.tree import (
     all_keys,
 )
 from refold.model.budget import Share, Tokens
+from refold.model.errors import MAX_TOKENS
 
 HEAD = """\
 # Settings of Refold. Every line that is commented out shows the default.

@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from refold.config.tree import ANY_NAME, MAX_TOKENS, SettingKey, parts_of
+from refold.config.tree import ANY_NAME, SettingKey, parts_of
 from refold.model.budget import Share, Tokens
+from refold.model.errors import MAX_TOKENS, NOT_TOKENS
 
 # Sizes as people write them: a number of tokens, or a share
 
@@ -38,8 +39,8 @@ class Unreadable(ValueError):
         super().__init__(what)
 
 
-def read_tokens(raw: object) -> int:
-    """Read a number of tokens.
+def read_tokens(raw: object, least: int = 0, most: int = MAX_TOKENS) -> int:
+    """Read a number of tokens in a range.
 
     Raises:
         Unreadable: the value is not a number of tokens.
@@ -49,7 +50,7 @@ def read_tokens(raw: object) -> int:
         raise Unreadable(
             "it is a share, but tokens are needed", "give a number of tokens, such as 4000 or 4k"
         )
-    return _whole(number, unit)
+    return _whole(number, unit, least, most)
 
 
 def read_share(raw: object) -> Share:
@@ -106,10 +107,10 @@ def _parts(raw: object, hint: str) -> tuple[int | float, str]:
     return float(digits) if "." in digits else int(digits), found[2].lower()
 
 
-def _whole(number: float, unit: str) -> int:
+def _whole(number: float, unit: str, least: int = 0, most: int = MAX_TOKENS) -> int:
     tokens = round(number * _UNITS[unit], 6)
-    if tokens > MAX_TOKENS or tokens != int(tokens):
-        raise Unreadable("it is not a number of tokens", f"give a whole number up to {MAX_TOKENS:,}")
+    if not least <= tokens <= most or tokens != int(tokens):
+        raise Unreadable(f"it {NOT_TOKENS.format(least, most)}", "give a whole number, such as 4000 or 4k")
     return int(tokens)
 
 
@@ -162,6 +163,14 @@ def expected(key: SettingKey) -> str:
 
 def _tokens(annotated: Any) -> str:
     return _between([part for part in parts_of(annotated) if isinstance(part, Meta)], "tokens")
+
+
+def _range(annotated: Any) -> tuple[int, int]:
+    """Return the least and the most tokens that a setting takes."""
+    marks = [part for part in parts_of(annotated) if isinstance(part, Meta)]
+    least = next((mark.ge for mark in marks if mark.ge is not None), 0)
+    most = next((mark.le for mark in marks if mark.le is not None), MAX_TOKENS)
+    return int(least), int(most)
 
 
 def _describe_type(annotated: Any) -> str:
@@ -238,7 +247,7 @@ def _converted(key: SettingKey, raw: object, *, strict: bool) -> Any:
             return read_size(raw)
         case "tokens":
             is_word = isinstance(raw, str) and raw in key.words
-            raw, strict = key.words[str(raw)] if is_word else read_tokens(raw), True
+            raw, strict = key.words[str(raw)] if is_word else read_tokens(raw, *_range(key.type)), True
     return msgspec.convert(raw, key.type, strict=strict)
 
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 from msgspec import NODEFAULT, Meta, Struct, structs
 
 from refold.model.budget import Share, Tokens
+from refold.model.errors import MAX_TOKENS, MIN_WINDOW
 from refold.model.mask import (
     HIDDEN,
     mask_command,
@@ -35,12 +36,6 @@ from refold.model.message import DialectName
 # in which one is missing. So the author of a new setting decides here whether a secret may be in it,
 # and all code that shows settings uses the mask: `refold config show`, the start notice and the
 # gateway's responses.
-
-
-MAX_TOKENS = 100_000_000
-"""More than any window has; a larger number is a typing error."""
-MIN_WINDOW = 256
-"""No model ever had a smaller window; a smaller number is a percent."""
 
 
 class Counted(Struct, frozen=True):

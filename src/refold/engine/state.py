@@ -49,7 +49,7 @@ from refold.core.shown import Edit
 from refold.core.triggers import pressure
 from refold.core.view import View
 from refold.model.budget import Budget, Tokens, WindowSource
-from refold.model.errors import MAX_STATED, MIN_STATED, ConfigError, Overflow
+from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, Overflow
 from refold.model.message import Message, user
 from refold.model.summary import Author, Summary
 from refold.model.tokens import Measurement, Prices, TokenCounter, Usage, call_cost, growing_cost
@@ -434,7 +434,7 @@ class Limits(Struct, frozen=True):
 
     def ignore(self, found: Overflow) -> tuple[Limits, Overflow]:
         """Return the limits and the refusal without a stated window that no model has."""
-        if found.limit is None or found.limit_of != "window" or MIN_STATED <= found.limit <= MAX_STATED:
+        if found.limit is None or found.limit_of != "window" or MIN_WINDOW <= found.limit <= MAX_TOKENS:
             return self, found
         return structs.replace(self, ignored=found.limit), structs.replace(found, limit=None)
 

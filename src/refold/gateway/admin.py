@@ -27,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 from refold.chat.commands import command_table, run_command
 from refold.config import update
 from refold.config.formats import hidden_names, tree_of, values_of
-from refold.config.tree import MAX_TOKENS, MIN_WINDOW, Amount, Window
+from refold.config.tree import Amount, Window
 from refold.core.assemble import assemble
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import violations_to_mend
@@ -45,7 +45,17 @@ from refold.gateway.events import Channel, Events
 from refold.gateway.request import Wishes, check_json, read_body
 from refold.gateway.upstreams import Credentials, Target
 from refold.model.dialect import DIALECTS
-from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError, StoreError, WireError
+from refold.model.errors import (
+    MAX_TOKENS,
+    MIN_WINDOW,
+    NOT_TOKENS,
+    ConfigError,
+    InvalidWindow,
+    NotFound,
+    RefoldError,
+    StoreError,
+    WireError,
+)
 from refold.model.message import Message
 from refold.ports.models import Summariser
 from refold.ports.records import Head
@@ -140,8 +150,8 @@ def _unreadable(reason: str) -> ConfigError:
         return ConfigError("the body is not a JSON object", hint=known)
     name = place[1]
     if name in _SIZES:
-        hint = f"give a whole number of tokens, {_SIZES[name]:,} to {MAX_TOKENS:,}"
-        return ConfigError(f"{name} is not a number of tokens in its range", hint=hint)
+        what = NOT_TOKENS.format(_SIZES[name], MAX_TOKENS)
+        return ConfigError(f"{name} {what}", hint="give a whole number, such as 32000")
     if name == "format":
         return ConfigError("format is not a known one", hint="chat, responses or anthropic")
     what = _TYPES.get(name, "a text")

@@ -26,7 +26,6 @@ from msgspec.json import Decoder
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from refold.config.tree import MAX_TOKENS, MIN_WINDOW
 from refold.core.presets import PRESETS
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import (
@@ -37,6 +36,7 @@ from refold.model.errors import (
     NotFound,
     WebSocketRefused,
     WireError,
+    check_window,
 )
 from refold.model.message import DialectName
 from refold.wire.json_codec import (
@@ -265,11 +265,8 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
     preset = headers.get("x-refold-preset", "").strip()
     if preset and preset not in PRESETS:
         raise ConfigError("X-Refold-Preset names no preset", hint=f"choose from: {', '.join(PRESETS)}")
-    if window and not (_NUMBER.fullmatch(window) and MIN_WINDOW <= int(window) <= MAX_TOKENS):
-        raise ConfigError(
-            "X-Refold-Window is not the size of a window",
-            hint=f"give a number of tokens, {MIN_WINDOW:,} to {MAX_TOKENS:,}, such as X-Refold-Window: 32000",
-        )
+    if window:
+        check_window(int(window) if _NUMBER.fullmatch(window) else window, "X-Refold-Window")
     return Wishes(
         switch == "off",
         _SWITCHES.get(switch, ""),

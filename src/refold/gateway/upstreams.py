@@ -27,9 +27,8 @@ from msgspec import Raw, Struct
 from yarl import URL
 
 from refold.config import UpstreamSettings, completed
-from refold.config.tree import MAX_TOKENS, MIN_WINDOW
 from refold.engine.conversation import warn_once
-from refold.model.errors import ConfigError, UpstreamUnavailable
+from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, UpstreamUnavailable
 from refold.model.message import DialectName
 from refold.upstreams.provider import Auth, Provider, ProviderKey, is_hosted
 

@@ -308,9 +308,23 @@ OverflowKind: TypeAlias = Literal[
 LimitOf: TypeAlias = Literal["window", "minute", "item"]
 
 
-MIN_STATED, MAX_STATED = 256, 100_000_000
-"""The windows that models have, in tokens: a refusal that states another one has a wrong number, and must not
-shrink or lift the window of the model."""
+MIN_WINDOW, MAX_TOKENS = 256, 100_000_000
+"""The windows that models have, in tokens. A smaller number in a setting is a percent, a larger one a typing error. A refusal
+that states another window has a wrong number, and must not shrink or lift the window of the model."""
+NOT_TOKENS = "is not a number of tokens from {:,} to {:,}"
+"""What is said of a value outside of its range: the same words in the library, the settings, the options and the gateway."""
+
+
+def check_window(value: object, name: str) -> None:
+    """
+    Raises:
+        ConfigError: the value is not the size of a window.
+    """
+    if type(value) is not int or not MIN_WINDOW <= value <= MAX_TOKENS:  # `True` is no window
+        raise ConfigError(
+            f"{name} {NOT_TOKENS.format(MIN_WINDOW, MAX_TOKENS)}",
+            hint="give the model's window in tokens, such as 32000",
+        )
 
 
 class Overflow(Struct, frozen=True):
@@ -334,7 +348,7 @@ class Overflow(Struct, frozen=True):
     def window(self) -> int | None:
         """The window that was stated; None if none was, or one that no model has."""
         is_stated = self.limit is not None and self.limit_of == "window" and self.is_overflow
-        return self.limit if is_stated and MIN_STATED <= (self.limit or 0) <= MAX_STATED else None
+        return self.limit if is_stated and MIN_WINDOW <= (self.limit or 0) <= MAX_TOKENS else None
 
     @property
     def is_overflow(self) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.model.budget import WindowSource
-from refold.model.errors import ConfigError
+from refold.model.errors import check_window
 from refold.model.mask import mask_text
 
 # Spellings of a model's name
@@ -287,7 +287,7 @@ def window_for(
     or by model. A window that a refusal has taught is no part of it, see `refold.engine.state.Limits`.
 
     Raises:
-        ConfigError: an override is not a positive whole number.
+        ConfigError: an override is not the size of a window.
     """
     sizes: Iterator[tuple[int | None, WindowSource]] = iter(
         (
@@ -339,20 +339,13 @@ def _size_in_tokens(number: int, unit: str) -> int:
 
 def _override(model: str, provider: str, override: int | None, overrides: Mapping[str, int]) -> int | None:
     for key, tokens in overrides.items():
-        _check(f"window override for {key!r}", tokens)
+        check_window(tokens, f"the window of {key!r}")
     if override is not None:
-        _check("window override", override)
+        check_window(override, "window")
         return override
     names = spellings(model)
     keys = [f"{provider}/{name}" for name in names if provider] + list(names)
     return next((overrides[key] for key in keys if key in overrides), None)
-
-
-def _check(what: str, tokens: object) -> None:
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
-        raise ConfigError(
-            f"{what} is not a positive whole number", hint="give the window in tokens, such as 200000"
-        )
 
 
 def _default(model: str, url: str) -> WindowSize:

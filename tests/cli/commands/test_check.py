@@ -70,18 +70,18 @@ def test_a_result_may_answer_a_call_that_the_provider_holds(refold):
 
 
 def test_a_request_must_fit_into_the_window_with_its_reply(refold):
-    data = body(SYSTEM, USER, max_tokens=90)
+    data = body(SYSTEM, USER, max_tokens=246)
 
     assert refold("check", "-", "--as-request", "--window", "1000", stdin=data).code == 0
-    code, out, _ = refold("check", "-", "--as-request", "--window", "100", stdin=data)
+    code, out, _ = refold("check", "-", "--as-request", "--window", "256", stdin=data)
     assert code == 1
     assert out.startswith("the whole request: over_tokens: ")
     assert "do not fit into 10\n  hint: compact the conversation" in out
-    assert refold("check", "-", "--window", "100", stdin=data).code == 0
+    assert refold("check", "-", "--window", "256", stdin=data).code == 0
 
 
 def test_more_output_than_window_leaves_no_room_at_all(refold):
-    _, out, _ = refold("check", "-", "--as-request", "--window", "10", stdin=body(USER, max_tokens=90))
+    _, out, _ = refold("check", "-", "--as-request", "--window", "256", stdin=body(USER, max_tokens=300))
 
     assert "do not fit into 0\n" in out
 

@@ -408,4 +408,6 @@ def test_a_window_is_written_as_in_the_settings(refold, command):
         "invalid value for '--window': '12x': it is no size; give a number of tokens, such as 4000 or 4k"
         in refused.err
     )
-    assert "0 is not in the range from 1" in refold(command, str(AGENT), "--window", "0").err
+    for size in ("0", "12", "255", "101m"):
+        refused = refold(command, str(AGENT), "--window", size)
+        assert f"'--window': '{size}': it is not a number of tokens from 256 to 100,000,000; " in refused.err

@@ -182,7 +182,7 @@ async def test_a_window_that_no_model_has_is_refused_with_the_range(gate):
         assert head.startswith(b"HTTP/1.1 400 ")
         told = json.loads(body)["error"]
         assert told["code"] == "config_error"
-        assert "256 to 100,000,000" in told["message"]
+        assert "X-Refold-Window is not a number of tokens from 256 to 100,000,000" in told["message"]
     assert gate.upstream.requests == []
 
 

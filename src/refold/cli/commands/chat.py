@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from refold.cli import output
 from refold.cli.options import Preset, StoreOptions, expanded, token_count
-from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
+from refold.model.errors import MIN_WINDOW, ConfigError, MissingExtra, NotFound, RefoldError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +127,7 @@ def chat(
         typer.Option(
             "--window",
             metavar="TOKENS",
-            parser=token_count(1),
+            parser=token_count(MIN_WINDOW),
             help="The model's window, such as 12000 or 12k. Default: as last used, else looked up.",
         ),
     ] = None,

@@ -21,7 +21,7 @@ from refold.cli.options import (
     model_name,
     token_count,
 )
-from refold.model.errors import ConfigError
+from refold.model.errors import MIN_WINDOW, ConfigError
 
 if TYPE_CHECKING:
     from refold.core.prompts import Strategy
@@ -67,7 +67,7 @@ class ReplayOptions(OptionGroup, frozen=True):
         typer.Option(
             "--window",
             metavar="TOKENS",
-            parser=token_count(1),
+            parser=token_count(MIN_WINDOW),
             help="Such as 8000 or 8k. May be given several times. Default: 4k to 32k.",
         ),
     ] = None
