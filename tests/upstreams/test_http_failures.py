@@ -182,9 +182,12 @@ async def test_a_stream_that_breaks_after_a_word_is_never_tried_again(wire, then
     broken = Broken(say("A sentence that takes many pieces. " * 9), 7, then)
     heard = []
     async with ScriptedUpstream(broken, otherwise=echo) as server, asking(server, wire) as upstream:
-        with pytest.raises(UpstreamError):
+        with pytest.raises(UpstreamError) as caught:
             await listen(upstream, heard)
     assert any(isinstance(item, TextDelta) for item in heard)
+    if then in ("end", "garbage"):
+        assert "broke off its reply: event[" in caught.value.message
+        assert "ask it to go on" in caught.value.hint
     assert not any(isinstance(item, Reply) for item in heard)
     assert len(server.requests) == 1
 

@@ -33,6 +33,7 @@ from refold.upstreams.response_errors import (
     ErrorReply,
     Pace,
     Setback,
+    broken_reply,
     error_of_response,
     unreadable_reply,
     with_retries,
@@ -337,11 +338,12 @@ class HttpUpstream:
     async def _events(
         self, response: aiohttp.ClientResponse, ask: Ask, until: float
     ) -> AsyncGenerator[Delta | Reply, None]:
-        reader, lost = StreamReader(self._dialect), None
+        reader, lost, has_begun = StreamReader(self._dialect), None, False
         try:
             async with aclosing(self._connection.chunks(response, until)) as chunks:
                 async for chunk in chunks:
                     for delta in await run_text_act(reader.pending + len(chunk), reader.feed, chunk):
+                        has_begun = True
                         yield delta
                     if reader.is_over:
                         break
@@ -355,7 +357,8 @@ class HttpUpstream:
         try:
             reply = await run_text_work(reader.seen, reader.reply)
         except WireError as error:
-            raise unreadable_reply(self._provider, error) from None
+            tell = broken_reply if has_begun else unreadable_reply
+            raise tell(self._provider, error) from None
         await self._connection.linger(response)
         yield reply
 

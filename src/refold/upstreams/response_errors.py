@@ -104,6 +104,14 @@ def unreadable_reply(provider: Provider, error: WireError) -> Setback:
     return Setback(UpstreamError(message, reason=reason, hint=hint))
 
 
+def broken_reply(provider: Provider, error: WireError) -> Setback:
+    """The failure for a stream that began as a reply, and ended or became unreadable before the end of it."""
+    reason = "broke off its reply"
+    message = f"{provider.name} ({provider.model}) {reason}: {error.message}"
+    hint = "ask again, or ask it to go on; if it happens often, look for a time limit of the server or of a proxy"
+    return Setback(UpstreamError(message, reason=reason, hint=hint))
+
+
 def _is_passing(status: int, error_body: ErrorBody) -> bool:
     if status == 200:
         stated = int(error_body.code) if error_body.code.isdecimal() and len(error_body.code) == 3 else 0
