@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
+import tempfile
 from contextlib import suppress
 from typing import Literal
 
@@ -13,7 +15,7 @@ import pytest
 
 import refold
 from refold.chat import tools as tools_module
-from refold.chat.tools import run_tool
+from refold.chat.tools import READ_STDERR, limit_stderr, run_tool
 from refold.model.errors import BudgetError, ConfigError
 from refold.model.message import Text, ToolCall, ToolResult
 from refold.testing import ScriptedUpstream, call, say
@@ -138,6 +140,7 @@ async def test_a_dead_mcp_server_is_named_and_the_chat_goes_on():
 
 LOUD = r"""
 import sys
+import tempfile
 sys.stderr.write("\x1b[2J\x1b[H\x1b]0;title\x07\n\x1b[31mthe \x07port is taken " + "x" * 300 + "\n")
 sys.stderr.flush()
 """
@@ -158,6 +161,18 @@ async def test_what_a_server_writes_to_stderr_never_reaches_the_terminal(tmp_pat
         f"the MCP server 'broken' {ended} ModuleNotFoundError: No module named 'nowhere_at_all'",
     ]
     assert capfd.readouterr() == ("", "")
+
+
+def test_no_more_is_kept_of_stderr_than_its_beginning():
+    with tempfile.TemporaryFile("w+") as stderr:
+        theirs = os.dup(stderr.fileno())  # as a process has it that was started with this file
+        for size, kept in ((1_000_000, 1_000_000), (1, READ_STDERR)):
+            os.write(theirs, b"x" * size)
+            limit_stderr(stderr)
+            assert os.fstat(stderr.fileno()).st_size == kept
+        os.write(theirs, b"more")
+        os.close(theirs)
+        assert os.fstat(stderr.fileno()).st_size == READ_STDERR + 4, "it goes on behind that"
 
 
 # Whatever a tool does is a result

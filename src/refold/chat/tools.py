@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import shlex
 import tempfile
@@ -44,6 +45,10 @@ MAX_CHARACTERS = 1_000_000
 """Of one result. What is longer is cut when it is stored: no window holds it, and a store would keep it for ever."""
 CLOSE_S = 5.0
 """Seconds that an MCP server has to end."""
+MAX_STDERR, READ_STDERR = 1_000_000, 65_536
+"""Bytes in the file with what an MCP server writes to stderr, and those of them that are kept when it is larger."""
+STDERR_S = 5.0
+"""Seconds between two looks at its size."""
 MAX_REASON = 200
 """Characters of what an MCP server wrote that a problem shows."""
 GRACE_S = 1.0
@@ -418,7 +423,7 @@ class ToolServer:
                     found = [one for each in await _list_tools(client) if (one := self._tool(client, each))]
                     if not ready.done():
                         ready.set_result(found)
-                    await self._closing.wait()
+                    await self._wait_for_close()
             except MissingExtra as error:
                 _fail(ready, error)
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # any: the chat goes on without this server
@@ -427,6 +432,13 @@ class ToolServer:
                     ready,
                     self._unusable(why.replace("MCPError: Connection closed", "it ended without an answer")),
                 )
+
+    async def _wait_for_close(self) -> None:
+        """Wait until the chat is closed, and keep no more of what the server writes than its beginning."""
+        while not self._closing.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), STDERR_S)
+            limit_stderr(self._stderr)
 
     def _tool(self, client: Any, listed: Any) -> ChatTool | None:
         """Return a tool of the server; None if no provider would take it, which is said in `problems`."""
@@ -478,10 +490,17 @@ def _fail(ready: asyncio.Future[list[ChatTool]], error: Exception) -> None:
         ready.set_exception(error)
 
 
+def limit_stderr(stderr: TextIO | None) -> None:
+    """Cut the file that a server writes its errors to, if it has become large: it may run for weeks."""
+    if stderr is not None and os.fstat(stderr.fileno()).st_size > MAX_STDERR:
+        os.ftruncate(stderr.fileno(), READ_STDERR)
+        os.lseek(stderr.fileno(), 0, os.SEEK_END)  # the server's position as well: it has inherited the file
+
+
 def _first_line(stderr: TextIO) -> str:
     """Return the first line that a server wrote and a person can read; of a traceback, the exception."""
     stderr.seek(0)
-    for line in stderr.read(65_536).splitlines():
+    for line in stderr.read(READ_STDERR).splitlines():
         text = _readable(line)
         if text and not line.startswith((" ", "Traceback (")):
             return text
