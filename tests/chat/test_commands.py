@@ -295,6 +295,16 @@ async def test_model_and_preset_are_changed_for_the_next_request():
         ] == ["m-1", "m-2"]
 
 
+@pytest.mark.parametrize(
+    "model", ["qwen2:7b", "mistral:7b-instruct", "deepseek-r1:latest", "ft:gpt-4o:me::1"]
+)
+async def test_a_colon_may_be_part_of_the_name_of_a_model(model):
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server) as chat:
+        assert reply_of(await sent(chat, f"/model {model}")) == f"🧠 Model: {model}"
+        assert text_of(await sent(chat, "one")) == "one"
+        assert [one.model for one in server.requests] == [model]
+
+
 async def test_an_unknown_command_names_the_nearest():
     async with ScriptedUpstream() as server, chatting(server) as chat:
         assert reply_of(await sent(chat, "/statsu")) == "There is no command /statsu: did you mean /status?"
@@ -372,6 +382,27 @@ async def test_recall_opens_a_handle():
         assert reply_of(await sent(chat, "/recall #m0")) == "The code is 4417."
         assert "4417" in reply_of(await sent(chat, "/search code"))
         assert reply_of(await sent(chat, "/recall #m99")).startswith("⚠️ there is no message 99")
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_recall_shows_calls_and_results(wire):
+    script = say(call("read", {"path": "a"}, id="c1")), "Read."
+    async with (
+        ScriptedUpstream(*script) as server,
+        chatting(server, wire=wire, tools=[read]) as chat,
+    ):
+        await sent(chat, "Read it.")
+        assert reply_of(await sent(chat, "/recall #m1")) == '⚙ read({"path":"a"})'
+        assert reply_of(await sent(chat, "/recall #m2")).startswith("a: a line of the file")
+
+
+async def test_commands_are_not_kept_where_no_content_is(store):
+    engine = Engine(store, model="gpt-4o-mini", keeps_content=False)
+    talk = await engine.conversation("talk")
+    await talk.add("one")
+    assert "🧠 Model: gpt-4o-mini" in await refold.run_command(talk, "/status")
+    assert "secret" in await refold.run_command(talk, "/secret tide")
+    assert await store.commands("local", talk.branch) == []
 
 
 PLUGIN = """

@@ -188,7 +188,8 @@ async def test_what_a_crash_left_in_the_queue_is_answered_once_in_order(store):
     await left_behind(store, queued("a", "one"), queued("b", "two"))
     async with ScriptedUpstream(otherwise=echo) as server:
         async with chatting(server, store) as chat:
-            assert text_of(await sent(chat, "three")) == "three"
+            events = await sent(chat, "three")
+            assert text_of(events) == "three"
             assert [role for role, _ in await said(chat.conversation)][-1] == "assistant"
         asked = len(server.requests)
         async with chatting(server, store) as chat:
@@ -315,6 +316,17 @@ async def test_of_two_programs_one_answers(store):
         assert ended.status in ("elsewhere", "answered")
         found = await said(one.conversation)
         assert [role for role, _ in found] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_a_message_of_another_program_is_shown_before_its_reply(store):
+    """Of a program that has crashed, or that waits."""
+    await left_behind(store, queued("a", f"Is {'anybody ' * 40}there?"))
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        first, *_ = await until(chat.events(), refold.Notice | refold.TextDelta, 2)
+        assert isinstance(first, refold.Notice)
+        assert first.text == f"📨 Not typed here: {('Is ' + 'anybody ' * 40)[:200]}…"
+        own = await sent(chat, "And here?")
+        assert not [event for event in own if isinstance(event, refold.Notice)]
 
 
 @pytest.mark.parametrize("wire", FORMATS)

@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 from weakref import WeakSet
@@ -50,7 +52,7 @@ from refold.ports.records import CommandEntry, QueuedEntry
 from refold.recall import answer_recall, recall_tool
 from refold.text_work import run_text_work
 from refold.upstreams import Provider, open_upstream
-from refold.upstreams.provider import provider_of
+from refold.upstreams.provider import KNOWN, provider_of
 from refold.wire.message import encode_item
 from refold.wire.reply import Reply
 from refold.wire.sdk import read_message, text_in
@@ -70,6 +72,9 @@ MAX_UNREAD = 10_000
 CLOSE_S = 5.0
 """Seconds that a command has to end when the chat is closed."""
 BROKEN_OFF = "not run: the reply broke off"
+MAX_SHOWN = 200
+"""Characters of a message that was not typed here, in its notice."""
+_OLLAMA_TAG = re.compile(r"latest|[\d.x]+[bm](?:-.*)?")
 
 DoneStatus: TypeAlias = Literal["answered", "unanswered", "aborted", "failed", "elsewhere"]
 """Answered; stored, and a command followed it, so that no model was asked; aborted; failed, with the problem (if the store
@@ -477,7 +482,8 @@ class Chat:
         return self._provider
 
     async def use_model(self, model: str) -> None:
-        """Go on with another model of the same provider, or with `provider:model`.
+        """Go on with another model of the same provider, with `provider:model`, or with `model@url`. A colon may be part
+        of a model's name, as in `qwen2:7b`: only the name of a well-known provider in front of it is one.
 
         Raises:
             ConfigError: there is no such provider, or the chat was given an upstream that is open.
@@ -487,7 +493,7 @@ class Chat:
                 "this chat was given an open upstream, so its model is fixed",
                 hint="open the chat with the name of a model, such as openai:gpt-4o-mini",
             )
-        is_whole = "@http" in model or model.partition(":")[0] != model
+        is_whole = "@http" in model or _names_provider(model)
         provider = provider_of(model) if is_whole else structs.replace(self._provider, model=model)
         async with AsyncExitStack() as connection:
             upstream = await connection.enter_async_context(open_upstream(provider))
@@ -707,12 +713,22 @@ class Chat:
         self._about = (*self._taken, *ids)
         try:
             await self.conversation.add_queued(messages)
+            self._show_others(messages)
         except NotFound:  # another program has taken one of them
             left = {one.id for one in await self._queued()}
             if left.issuperset(ids):
                 raise
         else:
             self._taken += ids
+
+    def _show_others(self, messages: Sequence[QueuedEntry]) -> None:
+        """Show what another program, or one that crashed, has queued and is answered here."""
+        dialect = self.conversation.state.frame.fixed.dialect
+        for one in messages:
+            if one.id not in self._mine:
+                text = " ".join(read_message(msgspec.json.decode(one.body), dialect).text.split())
+                cut = f"{text[:MAX_SHOWN]}…" if len(text) > MAX_SHOWN else text
+                self._emit(Notice(f"📨 Not typed here: {cut or '(no text)'}"))
 
     async def _debounced(self, entries: Sequence[QueuedEntry]) -> bool:
         """Wait for the end of the debounce. Returns True if something stirred, so that the queue is to be read again."""
@@ -776,7 +792,11 @@ class Chat:
     async def _run_call(self, call: ToolCall) -> ToolResult:
         async with self._slots:
             self._emit(ToolStarted(call.id, call.name, call.arguments))
-            result = await self._confirmed(call) or await run_tool(self._tools, call)
+            try:
+                result = await self._confirmed(call) or await run_tool(self._tools, call)
+            except asyncio.CancelledError:
+                self._emit(ToolEnded(call.id, call.name, ABORTED, is_error=True))
+                raise
             self._finished[call.id] = result
             self._emit(ToolEnded(call.id, call.name, result.text, result.is_error))
             return result
@@ -852,6 +872,14 @@ class Chat:
         return is_wanted and all(
             one is None or one.command is None or one.command.is_immediate for one in found
         )
+
+
+def _names_provider(model: str) -> bool:
+    """Whether a model's name begins with that of a provider, or with one that is misspelt. Ollama has a model
+    `mistral:7b`, and Mistral none whose name is a size.
+    """
+    name, _, rest = model.partition(":")
+    return bool(rest and get_close_matches(name, KNOWN, n=1, cutoff=0.75)) and not _OLLAMA_TAG.fullmatch(rest)
 
 
 def open_calls(state: State) -> list[ToolCall]:

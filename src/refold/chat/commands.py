@@ -25,8 +25,9 @@ from refold.engine.events import pruning, short
 from refold.engine.history import last_change
 from refold.engine.session_search import find_sessions
 from refold.engine.sessions import can_be_resumed, line_of
-from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError
+from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError, WireError
 from refold.ports.records import CommandEntry, Session
+from refold.wire.sdk import read_message
 
 _log = logging.getLogger("refold")
 
@@ -185,8 +186,10 @@ async def keep_run(
 async def keep(
     conversation: Conversation, text: str, reply: str, *, session: str, size: int, entry: str = ""
 ) -> None:
-    """Store a command and its reply in the history."""
+    """Store a command and its reply in the history, unless the store keeps no content."""
     journal = conversation.journal
+    if not journal.keeps_content:
+        return
     kept = CommandEntry(
         id=entry or journal.new_id(),
         branch=journal.head.branch,
@@ -210,7 +213,7 @@ async def _status(call: CommandCall) -> str:
     hit = 100 * cached // max(1, billed.prompt)
     low = "" if cached or fresh else " ⚠️ below min"
     percent = 100 * status.tokens // max(1, status.limit)
-    compactions = await _count_compactions(talk)
+    compactions = await count_compactions(talk)
     count = f" · 🧹 Compactions: {compactions}" if compactions else ""
     open_since = _ago(journal.session.at, journal.clock())
     messages = head.next_seq - journal.session.first
@@ -227,8 +230,8 @@ async def _status(call: CommandCall) -> str:
     return "\n".join(lines)
 
 
-async def _count_compactions(talk: Conversation) -> int:
-    """The compactions that led to the window: those of the session's ancestors, back to the last /new."""
+async def count_compactions(talk: Conversation) -> int:
+    """Return the number of compactions that led to the window: those of the session's ancestors, back to the last /new."""
     journal = talk.journal
     found = {one.id: one for one in await journal.store.sessions(journal.head.owner, talk.id)}
     number, here = 0, found.get(journal.head.session)
@@ -418,8 +421,13 @@ async def _recall(call: CommandCall) -> str:
     found = await call.conversation.recall(call.arguments, max_tokens=FOUND_TOKENS)
     if isinstance(found, str):
         return found or "Nothing that was said fits."
-    content = found.get("content", found)
-    return content if isinstance(content, str) else str(content)
+    try:
+        message = read_message(found, call.conversation.state.frame.fixed.dialect)
+    except WireError:  # it came in another format
+        return str(found.get("content", found))
+    calls = [f"⚙ {one.name}({one.arguments})" for one in message.calls]
+    lines = [message.text, *calls, *(one.text for one in message.results)]
+    return "\n".join(filter(None, lines)) or "(no text)"
 
 
 async def _search(call: CommandCall) -> str:
