@@ -213,9 +213,10 @@ def _find_near(text: str, known: Collection[str], changes: Sequence[tuple[int, i
     """Return the secrets of a text that was searched before it changed at some places.
 
     A secret that was not found then is near a change. The windows are wider than that, and what is found at the
-    edge of a window is dropped: there a text may look like a secret only because it is cut off.
+    edge of a window is dropped: there a text may look like a secret only because it is cut off. A known value that
+    was not found then holds a part of a placeholder.
     """
-    low = text.lower()
+    known, low = [value for value in known if "[" in value or "]" in value], text.lower()
     is_long = any(word in low for word in _LONG_SECRETS) or any(len(value) > _NEAR for value in known)
     if is_long or len(text) <= _WINDOW:
         return find_secrets(text, known)
