@@ -158,3 +158,55 @@ async def test_a_late_retry_finds_its_branch_although_the_provider_counts_more_s
 
         assert on["x-refold-branch"] == told["x-refold-branch"]
         assert await branches(gate.store) == [[one["content"] for one in said]]
+
+
+async def answered_above_the_window(gate) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """Talk until the provider has answered a request that is above the window by its own count, and then went on."""
+    said = [{"role": "user", "content": "Begin. " + "some words to fill the room " * 40}]
+    told: dict[str, str] = {}
+    for turn in range(10):
+        told = await ask(gate, said)
+        said += [
+            {"role": "assistant", "content": f"answer {turn} " + "and words " * 40},
+            {"role": "user", "content": f"question {turn} " + "and words " * 40},
+        ]
+    calls = await gate.store.calls(OWNER, told["x-refold-conversation"])
+    assert max(call.usage.input for call in calls) > 3_000
+    return said, told
+
+
+@pytest.fixture(params=["refold", "lis"])
+async def counting_more(request):
+    """A gateway with a window of 3,000 tokens before a provider with a larger one, which counts more from the eighth call on."""
+    asked = 0
+
+    def counting(received: Received) -> Say:
+        nonlocal asked
+        asked += 1
+        return say("Fine.", usage=Usage(input=len(received.body) * (10 if asked < 8 else 19) // 42, output=5))
+
+    async with (
+        ScriptedUpstream(otherwise=counting) as upstream,
+        served(upstream, window=3_000, summariser_enabled=False, compaction_preset=request.param) as gate,
+    ):
+        yield gate
+
+
+async def test_a_late_retry_of_what_was_answered_above_the_window_makes_no_branch(counting_more):
+    """The window that is set is smaller than the provider's own, which answered the request and answers it again."""
+    said, told = await answered_above_the_window(counting_more)
+    for size in range(1, len(said) - 2, 2):
+        again = await ask(counting_more, said[:size])
+        assert again["x-refold-branch"] == told["x-refold-branch"]
+    on = await ask(counting_more, said)
+
+    assert on["x-refold-branch"] == told["x-refold-branch"]
+    assert await branches(counting_more.store) == [[one["content"] for one in said]]
+
+
+async def test_a_late_retry_with_a_smaller_window_is_folded_in_a_branch_of_its_own(counting_more):
+    said, told = await answered_above_the_window(counting_more)
+    again = await ask(counting_more, said[:15], x_refold_window="2000")
+
+    assert again["x-refold-branch"] != told["x-refold-branch"]
+    assert again["x-refold-action"] == "folded"

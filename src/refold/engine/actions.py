@@ -241,16 +241,24 @@ def take_request(state: State, messages: Sequence[Message], request: RequestTerm
     return draft.outcome(problem)
 
 
-def repeat_request(state: State, request: RequestTerms, *, prompt: int = 0) -> Outcome:
+class AnsweredWindow(Struct, frozen=True):
+    """A window that the provider has answered before."""
+
+    prompt: int
+    """Its size by the provider's count."""
+    window: int = 0
+    """The window of the request at that time; 0 if it is not known."""
+
+
+def repeat_request(state: State, request: RequestTerms, answered: AnsweredWindow | None = None) -> Outcome:
     """Make the window of a request that was taken before, in the `state` of that time. Nothing is compacted: the
-    `problem` is DoesNotFit if the messages need more room than the request has now. `prompt` is the provider's
-    count of the same window, if it has answered it. It goes before our count, which may have learnt since from
-    other messages.
+    `problem` is DoesNotFit if the messages need more room than the request has now. If the provider has
+    `answered` the same window, that goes before our count, which may have learnt since from other messages.
     """
     draft = _Draft(structs.replace(state, twins=request.twins))
     problem = draft.meet(request)
     if problem is None:
-        draft.send(lambda: draft.plan_again(prompt))
+        draft.send(lambda: draft.plan_again(answered))
     return draft.outcome(problem)
 
 
@@ -471,15 +479,16 @@ class _Draft:
             planned = self.act("before_call")
         return planned
 
-    def plan_again(self, prompt: int) -> Plan:
-        """Plan the window as it is shown. A window that the provider has answered fits, if the request's window has
-        not become smaller than its `prompt`.
+    def plan_again(self, answered: AnsweredWindow | None) -> Plan:
+        """Plan the window as it is shown. A window that the provider has answered fits, unless the request's window
+        has become smaller: the provider's own may be larger than the one that is set here.
         """
         self._repair("before_call")
         folded, frame, now = self.state.folded, self.state.frame, self.state.now("before_call")
-        self.is_accepted = 0 < prompt <= frame.budget.window
-        if self.is_accepted:
-            now = structs.replace(now, ratio=prompt / max(1, size_of(folded, frame)))
+        if answered is not None:
+            self.is_accepted = min(answered.prompt, answered.window or answered.prompt) <= frame.budget.window
+        if answered is not None and self.is_accepted:
+            now = structs.replace(now, ratio=answered.prompt / max(1, size_of(folded, frame)))
         return Plan(frame, now, folded, folded, "keep", "taken before")
 
     def _act_by_rule(self, moment: Moment) -> Plan | None:

@@ -158,6 +158,14 @@ async def _earlier(journal: Journal, change: Compaction) -> list[Compaction]:
     )
 
 
+def window_of(call: Call) -> int:
+    """The window of a call's request in tokens; 0 if it is not known."""
+    try:
+        return _read_sent(call).window
+    except NotFound:
+        return 0
+
+
 def _read_sent(call: Call) -> Sent:
     try:
         return msgspec.json.decode(call.receipt, type=Sent)

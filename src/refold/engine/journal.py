@@ -613,7 +613,7 @@ class Journal:
         """
         only = b"" if state.is_sent_as_shown else write_snapshot(state.sent, encoder(state), in_words=True)
         raw = tuple(sorted(number for number in self.raw if number >= state.folded.base))
-        return Sent(state.sent.size, self.change, only, state.window_edits, raw)
+        return Sent(state.sent.size, self.change, only, state.window_edits, raw, state.frame.budget.window)
 
     def reported_call(
         self,
@@ -1111,7 +1111,8 @@ def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> Sen
     """Return the data to store about a window that was made for one call only, and that left no trace in the
     branch.
     """
-    return Sent(folded.size, only=write_snapshot(folded, encoder(state), in_words=True), marks=marks)
+    only = write_snapshot(folded, encoder(state), in_words=True)
+    return Sent(folded.size, only=only, marks=marks, window=state.frame.budget.window)
 
 
 def empty_view(view: View) -> View:

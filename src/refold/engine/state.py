@@ -307,6 +307,8 @@ class Sent(Struct, frozen=True):
     """The cache breakpoints that were set."""
     raw: tuple[int, ...] = ()
     """Messages since the change that were shown as they came, although they were shortened on arrival."""
+    window: int = 0
+    """The window of the request in tokens; 0 if it is not known."""
 
 
 class Bill(Struct, frozen=True):

@@ -28,6 +28,7 @@ from refold.engine.actions import FOREIGN, RequestTerms
 from refold.engine.actions import Outcome as ActionOutcome
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
+from refold.engine.history import window_of
 from refold.engine.journal import inherited, sent_once, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
 from refold.engine.settings import ConversationSettings, budget_for, policy_for
@@ -250,12 +251,17 @@ class LiveBranch:
         return structs.replace(made, note=done.sent) if done.sent else made
 
     async def take_earlier(
-        self, size: int, request: RequestTerms, text_size: int, *, prompt: int = 0, is_answered: bool = False
+        self,
+        size: int,
+        request: RequestTerms,
+        text_size: int,
+        *,
+        earlier: actions.AnsweredWindow | None = None,
+        is_answered: bool = False,
     ) -> Made:
         """The window for the first `size` messages, if a client repeats a request and the branch has messages
-        after it. Adds nothing to the branch and reads it in its state at that size. `prompt` is the provider's
-        count of that window, see `actions.repeat_request`. With `is_answered` the window is not sent any more,
-        and need not fit.
+        after it. Adds nothing to the branch and reads it in its state at that size. `earlier` is the
+        same window if it was answered, see `actions.repeat_request`. With `is_answered` the window is not sent any more, and need not fit.
 
         Raises:
             NeedsBranch: the messages do not fit in the request's window in the form of that time.
@@ -264,10 +270,11 @@ class LiveBranch:
         state = await self.conversation.state_at(size)
 
         def take() -> Made:
-            done = actions.repeat_request(state, request, prompt=prompt)
+            done = actions.repeat_request(state, request, earlier)
             made = made_of(state, done)
             if made.is_plain:
-                return structs.replace(made, note=Sent(made.sent.size, marks=done.state.window_edits))
+                marks, window = done.state.window_edits, done.state.frame.budget.window
+                return structs.replace(made, note=Sent(made.sent.size, marks=marks, window=window))
             return structs.replace(made, note=sent_once(done.state, made.sent, done.state.window_edits))
 
         made = await run_text_act(text_size, take)
@@ -647,8 +654,8 @@ class OwnerConversations:
         twins = await self.twins(live, compactions, upstream)
         request = RequestTerms(fixed, budget, policy_for(settings), twins)
         if live.is_earlier:
-            prompt = await self._prompt_at(live.conversation, size)
-            made = await live.take_earlier(size, request, text_size, prompt=prompt, is_answered=is_answered)
+            earlier = await self._answered_at(live.conversation, size)
+            made = await live.take_earlier(size, request, text_size, earlier=earlier, is_answered=is_answered)
             return TakenRequest(self, live, line, made, compactions)
         opened = (
             await live.conversation.open_again() if actions.may_open_again(live.conversation.state) else None
@@ -668,16 +675,14 @@ class OwnerConversations:
             made = structs.replace(made, receipts=(opened, *made.receipts))
         return TakenRequest(self, live, line, made, compactions, is_first=not size)
 
-    async def _prompt_at(self, talk: Conversation, size: int) -> int:
-        """The size of the newest window that the same model answered when a branch had `size` messages, by the
-        provider's count; 0 if there is none.
-        """
+    async def _answered_at(self, talk: Conversation, size: int) -> actions.AnsweredWindow | None:
+        """The newest window that the same model answered when a branch had `size` messages, if there is one."""
         calls = await self.engine.store.calls(self.engine.owner, talk.id)
         same = ("reply", talk.branch, size, talk.model)
-        prompts = [
-            call.usage.context for call in calls if (call.kind, call.branch, call.size, call.model) == same
-        ]
-        return prompts[-1] if prompts else 0
+        found = [call for call in calls if (call.kind, call.branch, call.size, call.model) == same]
+        if not found or not found[-1].usage.context:
+            return None
+        return actions.AnsweredWindow(found[-1].usage.context, window_of(found[-1]))
 
     async def twins(
         self, live: LiveBranch, compactions: Mapping[int, Message], upstream: str
