@@ -47,6 +47,30 @@ def test_a_question_or_a_report_is_not_listed(group):
     assert [line for line in listed(group) if line] == []
 
 
+def test_rules_in_further_forms_are_listed():
+    rules = [
+        "No more mocks.",
+        "No TODOs left behind.",
+        "Avoid lambdas, will you?",
+        "Only commit when I say so.",
+        "Let's not add new dependencies.",
+        "From today, log in UTC.",
+        "Toujours répondre en anglais.",
+        "Ne jamais pousser sur main.",
+    ]
+    said = [Payload(id=rule, said=(user(rule),)) for rule in rules]
+    assert [rule for rule in rules if rule not in listed(said)] == []
+
+
+def test_further_lines_of_programs_are_not_listed():
+    lines = [
+        "E: You must always pay first.",
+        "Deprecated: Always pay first.",
+        "mypackage.errors.BadThing: you must never pay first.",
+    ]
+    assert [line for line in listed([Payload(id=one, said=(user(one),)) for one in lines]) if line] == []
+
+
 def test_marks_of_code_and_of_output_in_typed_rules_are_no_signs():
     rules = [
         "Use the function foo(x) for all of that -- never call bar.",

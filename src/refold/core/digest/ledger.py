@@ -36,13 +36,13 @@ _START = r"(?:^|[.!?,:;(*—-] ?|\b(?:please|pls|plz|you|but|and|so|then|bitte|a
 _WORDS = r"[^.,;:!?]{1,60}"
 _NO_BAN = (
     r"(?:problems?|worr(?:y|ies)|thanks|ideas?|way|need|needs|doubts?|luck|rush|errors?|clues?|difference|one|matter|issues?|answers?|responses?|results?"
-    r"|such|more|less|others?|news|chances?|signs?|reasons?|regrets|changes for|this|that['’]s|it['’]?s|there['’]s|these|those|as|was|is|has|does|yes|guess"
+    r"|such|more (?:errors?|problems?|questions?|issues?|ideas?|time|than)|less|others?|news|chances?|signs?|reasons?|regrets|changes for|this|that['’]s|it['’]?s|there['’]s|these|those|as|was|is|has|does|yes|guess"
     r"|es|eres|tienes|puedes|sabes|has|estás|quieres|nos|los|las|les|\w{2,20}mos)\b"
 )
 """What follows `no` in an answer or a statement. In Spanish, `no` also begins a sentence such as `no tienes`."""
 _STATES = (
     r"(?:i|we|it|you|is|are|was|were|has|have|had|do|does|did|can|could|will|would|ran|works?|worked|found|fails?|failed|named|matched|appears?|shows?|exists?"
-    r"|remains?|left|came|got|happen(?:s|ed)?|yet|so far|either|ist|sind|war|waren|hat|haben|wird|wurden?|gefunden)\b"
+    r"|remains?|left(?! behind)|came|got|happen(?:s|ed)?|yet|so far|either|ist|sind|war|waren|hat|haben|wird|wurden?|gefunden)\b"
 )
 """Words of a statement: `No tests were run` and `no errors so far` forbid nothing."""
 _KEPT = (
@@ -74,7 +74,7 @@ _ORDER = re.compile(
 """An order, a ban or a limit. All three patterns are searched in lower case: a third of the time that a search without
 regard to case takes."""
 _ORDER_AT_START = re.compile(
-    rf"{_START}(?:(?:do not|don['’]?t)\b|stop \w{{2,20}}ing\b|only (?:edit|change|touch|modify|work)\b|use [^.,;:!?]{{1,60}}, not\b"
+    rf"{_START}(?:(?:do not|don['’]?t)\b|stop \w{{2,20}}ing\b|only (?:edit|change|touch|modify|work|commit|push|merge|deploy|run|write|add|delete|install|answer|reply)\b|let['’]s not\b|from (?:today|tomorrow),|use [^.,;:!?]{{1,60}}, not\b"
     r"|leave [^.,;:!?]{1,60} alone\b"
     rf"|no (?!{_NO_BAN})(?:[\w'’./-]{{1,30}} ){{0,3}}?(?:[\w'’./-]{{2,30}}(?:[^s\W]s|ing)|sql|code|markdown|html|css|javascript|typescript|jargon|boilerplate)\b(?![^.,;:!?]{{0,60}}? {_STATES})"
     rf"|(?:nothing|nobody|no one|none of|not a single)\b[^.,;:!?]{{0,60}} (?:may|must|should|shall)\b|nothing (?:outside|beyond|except)\b|hands off\b|stay away from\b"
@@ -98,7 +98,7 @@ _FOREIGN_ORDER_AT_START = re.compile(
     rf"|keine?n? (?!(?:ahnung|problem|sorge|frage|idee|zeit|lust|wunder)\b){_WORDS}(?<!\bist)(?<!\bsind)(?<!\bwar)(?<!\bmehr)(?:[.,;:!?]|$)"
     r"|nie (?:wieder )?[^.,;:!?]{1,60}en\b|frage? (?:mich|uns|vorher)\b|lasse? [^.,;:!?]{1,60} (?:in ruhe|unverändert)\b|(?:höchstens|maximal) \w"
     rf"|(?:jede[rsnm]?|alle) {_WORDS} (?:muss|müssen|soll|sollen|braucht|darf|dürfen)\b"
-    r"|(?:ne |n['’](?!(?:est|a|ai|y|était|avait)\b))\w{2,20} (?:jamais|pas|rien|plus|aucune?)\b|pas (?:de |d['’])(?!(?:problème|souci|idée|chance)s?\b)\w"
+    r"|toujours \w{2,20}(?:er|ir|re)\b|ne (?:jamais|pas) \w{2,20}(?:er|ir|re)\b|(?:ne |n['’](?!(?:est|a|ai|y|était|avait)\b))\w{2,20} (?:jamais|pas|rien|plus|aucune?)\b|pas (?:de |d['’])(?!(?:problème|souci|idée|chance)s?\b)\w"
     rf"|évite[rz]?\b|demande[rz]?-(?:moi|nous) avant\b|limite[rz]? {_WORDS} à\b|(?:chaque|tous les|toutes les) {_WORDS} (?:doit|doivent)\b"
     rf"|nada de (?!nada\b)\w|evita\b|usa (?:solo|sólo|únicamente)\b|limita {_WORDS} a\b|(?:cada|todos los|todas las) {_WORDS} (?:debe|deben|tiene que|tienen que)\b"
     r"|non \w{2,20}re mai\b|не \w{2,20}(?:й|йте|ите)\b"
@@ -123,7 +123,7 @@ _ORDER_AS_QUESTION = re.compile(
 )
 """A question that is an order."""
 _TAG_QUESTION = re.compile(
-    r"(?:,|\s[-–—]|\.{3}|…)\s?(?:(ok(?:ay)?|k|understood|please|pls|alright|all right|got it|(?:is that )?clear|deal|agreed|verstanden|klar|bitte"
+    r"(?:,|\s[-–—]|\.{3}|…)\s?(?:(ok(?:ay)?|k|understood|please|pls|alright|all right|got it|(?:is that )?clear|will you|would you|can you|deal|agreed|verstanden|klar|bitte"
     r"|compris|d['’]accord|s['’]il te plaît|entendido|de acuerdo|por favor)|right|yes|yeah|ja|oui|vale)\s?[?？]$",
     re.IGNORECASE,
 )
@@ -152,7 +152,7 @@ _QUOTATION = re.compile(
     r"|\b(?:WARN|ERROR|INFO|DEBUG|FATAL)\b.*+|\b[Ee]rror [A-Z]{1,4}[0-9]{2,5}:.*+|\bERR!.*+|\bpanicked at\b.*+"
     r"|(?<![\w.*~/-])/\*[^*]*+(?:\*(?!/)[^*]*+)*+|\(\*\s[^*]*+(?:\*(?!\))[^*]*+)*+|\{#[^#]*+(?:#(?!\})[^#]*+)*+"
     r"|(?<=[(=,\[{])\s?'[^']*+'?|(?<=[(=,\[{ ])[rbfRBF]{1,2}(?:\"[^\"]*+\"?|'[^']*+'?)"
-    r"|(?:^\s*+|[:\]>] )(?:[Ff]atal |[Ii]nternal |[Ss]yntax )?(?:[Ee]rror|[Ff]atal|[Pp]anic)(?:\[\w{1,12}\])?: [^`]*+"
+    r"|(?:^\s*+|[:\]>] )(?:[Ff]atal |[Ii]nternal |[Ss]yntax )?(?:[Ee]rror|[Ff]atal|[Pp]anic|[Dd]eprecated)(?:\[\w{1,12}\])?: [^`]*+"
     r"|(?<!\b[Aa] )(?<!\b[Aa]n )(?<!\b[Tt]he )(?<!\b[Oo]n )(?<!\b[Aa]ny )(?<!\b[Ee]ach )(?<!\b[Ee]very )(?<!\b[Tt]his )(?<!\b[Ff]or )(?<!\b[Oo]f )"
     r"\b[A-Z]\w{0,40}?(?:Error|Exception|Warning|Interrupt): [^`]*+"
 )
@@ -182,7 +182,7 @@ _SCRIPT = re.compile(
 """Code that a comment after `#` may stand behind."""
 _OUTPUT = re.compile(
     r"\s*+(?:(?:[A-Za-z]:)?[\w./\\@+-]{1,200}\.\w{1,8}(?::[0-9]{1,7}(?::[0-9]{1,6})?:|\([0-9]{1,7}(?:,[0-9]{1,6})?\):)"
-    r"|[0-9]{1,7}:[0-9]{1,6}\s{1,8}(?:error|warning|info|note)\b|[A-Z]{1,5}[0-9]{3,5}(?:| \([a-z]{4,8}\)): |-->\s)"
+    r"|[0-9]{1,7}:[0-9]{1,6}\s{1,8}(?:error|warning|info|note)\b|[A-Z]{1,5}[0-9]{3,5}(?:| \([a-z]{4,8}\)): |-->\s|[EW]: |[a-z_]\w{0,40}(?:\.\w{1,40}){0,6}\.[A-Z]\w{0,60}: )"
 )
 """A line of a compiler, a linter or a search in files: it begins with a place or the number of a message."""
 _EMPHASIS = re.compile(r"</?(?:b|i|u|em|strong)>", re.IGNORECASE)
