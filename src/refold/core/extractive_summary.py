@@ -27,7 +27,7 @@ from refold.core.plan_inputs import BEFORE_CALL, Frame, Now, effective_for, fits
 from refold.core.secrets.redact import redact
 from refold.core.shown import handle_of
 from refold.core.unread_cut import seen_of, system_texts
-from refold.core.user_requests import TASK, keep_ends, request_lines, with_requests
+from refold.core.user_requests import TASK, keep_ends, request_lines, with_requests, without_questions
 from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind, joined
 
@@ -113,10 +113,12 @@ def extended(written: Summary, request: SummaryRequest, folded: Folded, frame: F
     """Return a model's summary with a digest of the messages after it, up to the end of the request.
 
     The model wrote while the conversation went on. Its text stays word for word, and `told` keeps the end of
-    the messages that it describes: the next model reads the others in full.
+    the messages that it describes: the next model reads the others in full. The caller adds the question that is
+    open now; the one that was open when the model was asked is left out.
     """
     if written.last >= request.last:
         return written
+    written = without_questions(written, folded.shown.counter)
     counter, effective = folded.shown.counter, effective_for(frame, BEFORE_CALL)
     room = max(request.max_tokens - written.tokens, share_of(GAP_SHARE, effective))
     found = digest(
@@ -176,6 +178,7 @@ def _with_digest_of(newest: Summary, written: Summary, folded: Folded, frame: Fr
     if written.last >= newest.last:
         return written
     counter = folded.shown.counter
+    written = without_questions(written, counter)
     room = max(newest.tokens - written.tokens, share_of(GAP_SHARE, effective_for(frame, BEFORE_CALL)))
     text = redact(newest.own_text, known=folded.secrets)
     while text and counter.text(text) > room:

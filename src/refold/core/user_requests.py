@@ -12,7 +12,9 @@ keeps its beginning and its end, with the handle that opens the rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 from msgspec import structs
@@ -41,6 +43,8 @@ MAX_ROOM = 32_000
 SUMMARY_SHARE = 0.25
 """Share of the room for a summary that the client itself had made: it stands for a whole conversation."""
 TASK, QUESTION, SUMMARY = "Task", "Question", "Summary"
+_REQUEST = re.compile(rf"^(?:{TASK}|{QUESTION}|{SUMMARY}) #m[0-9]+: ", re.MULTILINE)
+"""The beginning of a request. No line of a request looks like one: they are quoted."""
 _MARK = Mark("\n[… {handle} …]\n")
 _CHARACTERS_PER_TOKEN = 4
 _SHORTER = 0.8
@@ -99,6 +103,21 @@ def with_requests(summary: Summary, lines: Sequence[str], counter: TokenCounter)
     return structs.replace(
         summary, text=f"{opening}{summary.text}", tokens=tokens, requests=len(opening) + summary.requests
     )
+
+
+def without_questions(summary: Summary, counter: TokenCounter) -> Summary:
+    """The summary without the questions at its front, for one that is made to cover more messages: a question may
+    have been answered in them. `with_requests` adds those that are still open.
+    """
+    opening = summary.text[: summary.requests]
+    starts = [0, *(found.start() for found in _REQUEST.finditer(opening)), len(opening)]
+    entries = [opening[start:end] for start, end in pairwise(starts)]
+    closed = [entry for entry in entries if entry.startswith(f"{QUESTION} ")]
+    if not closed:
+        return summary
+    kept = "".join(entry for entry in entries if entry not in closed)
+    tokens = max(0, summary.tokens - sum(map(counter.text, closed)))
+    return structs.replace(summary, text=f"{kept}{summary.own_text}", tokens=tokens, requests=len(kept))
 
 
 def missing_lines(text: str, lines: Sequence[str]) -> str:
