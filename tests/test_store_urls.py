@@ -227,6 +227,14 @@ async def test_a_relative_url_of_an_earlier_version_works_with_a_warning(here, n
         assert await is_kept(f"sqlite:///{name}")
 
 
+def test_the_warning_of_the_sync_face_names_the_programs_line_too(here):
+    with pytest.warns(FutureWarning) as warned, refold.sync.Engine("sqlite://chats.db", embedder=None):
+        pass
+
+    (one,) = warned
+    assert one.filename == __file__
+
+
 async def test_the_new_spelling_of_a_relative_url_is_never_an_ambiguous_one(here):
     folder = here.parts[1]  # one of the root folder's
     (here / folder).mkdir()

@@ -221,6 +221,14 @@ class TestAdding:
         talk.add(RESULTS[name]("look", "There."))
         assert len(talk.context()[KEYS[name]]) == 3
 
+    def test_a_window_that_was_given_holds_for_another_model_too(self):
+        given, known = Conversation("gpt-4o", window=12_000), Conversation("gpt-4o")
+        given.reconfigure(model="gpt-4")
+        known.reconfigure(model="gpt-4")
+
+        assert (given.window.tokens, given.window.source) == (12_000, "override")
+        assert (known.window.tokens, known.window.source) == (8_192, "catalogue")
+
     def test_nothing_cannot_be_sent(self):
         with pytest.raises(InvalidWindow):
             Conversation("gpt-4o").context()

@@ -418,7 +418,20 @@ class Engine:
             new_id=new_id,
         )
         self._process = os.getpid()
-        self._run(self._async.start())
+        self._start()
+
+    def _start(self) -> None:
+        """Open the store. Its warnings are given here, where the caller's line is on the stack."""
+        from refold.stores.url import WARN, warn_caller
+
+        warnings = list[str]()
+        before = WARN.set(warnings.append)
+        try:
+            self._run(self._async.start())
+        finally:
+            WARN.reset(before)
+            for text in warnings:
+                warn_caller(text)
 
     def _run(self, act: Coroutine[Any, Any, T]) -> T:
         return _run(act, self._process)

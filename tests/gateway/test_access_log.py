@@ -96,3 +96,19 @@ async def test_a_base_url_with_a_missing_or_doubled_version_gets_a_hint(upstream
 
     assert (status, hint in body.decode()) == (404, True)
     assert not upstream.requests
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("/v1/v1/messages", {"type", "error", "request_id"}),
+        ("/v1/v1/messages/count_tokens", {"type", "error", "request_id"}),
+        ("/v1/v1/chat/completions", {"error"}),
+        ("/v1/v1/responses", {"error"}),
+    ],
+)
+async def test_the_error_for_a_doubled_version_has_the_shape_of_its_client(upstream, path, keys):
+    async with served(upstream) as gate:
+        _, _, body = await gate.post(path, ASKED)
+
+    assert set(json.loads(body)) == keys

@@ -67,7 +67,7 @@ async def test_a_compaction_that_is_asked_for_really_compacts_and_can_be_taken_b
     _, sessions = await asked(gate, "GET", "conversations/ships/1/sessions")
     assert {one["kind"] for one in sessions} == {"root", "compaction"}
     _, changes = await asked(gate, "GET", "conversations/ships/1/compactions")
-    assert [one["state"] for one in changes] == ["undone"]
+    assert [(one["state"], one["moment"]) for one in changes] == [("undone", "manual")]
     assert "shown" not in changes[0]
 
 

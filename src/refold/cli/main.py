@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -135,6 +136,13 @@ def root(
     return 0
 
 
+_NOT_NUMBERS = {
+    "(?:number|float)": "it is not a number",
+    "integer": "it is not a whole number",
+}
+"""What typer says of an option that takes a number, in the words of its validation or of Click, and our words for it."""
+
+
 def _usage_error(error: Exception, args: Sequence[str]) -> ConfigError:
     """A mistake on the command line, in the voice of the other errors: lower case, no full stop."""
     context = getattr(error, "ctx", None)
@@ -151,6 +159,10 @@ def _usage_error(error: Exception, args: Sequence[str]) -> ConfigError:
         if given := next((one for one in after if one in switches), ""):
             on, off = switches[given]
             return ConfigError(f"{given} takes no value", hint=f"write {on} or {off}")
+    for kind, plain in _NOT_NUMBERS.items():
+        message = re.sub(
+            f"(?:Input should be a valid {kind}|'[^']*' is not a valid {kind}).*", plain, message
+        )
     return ConfigError(message[:1].lower() + message[1:].removesuffix("."), hint=f"see {command} --help")
 
 

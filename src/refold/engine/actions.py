@@ -503,7 +503,7 @@ class _Draft:
         self._show_twins()
         if moment != "after_call" and is_broken(self.state.folded):
             mended, edits = mend(self.state.folded)
-            change = self._change(mended, "reduce", BROKEN, edits)
+            change = self._change(mended, "reduce", BROKEN, edits, moment=moment)
             self.events.append(pruned(self.state, change, "automatic"))
             self.set(folded=mended)
 
@@ -555,7 +555,14 @@ class _Draft:
         planned = self._with_reason(planned)
         if planned.next is not folded and not planned.refusal:
             if planned.edits or summary or planned.next.lead is not folded.lead:
-                change = self._change(planned.next, planned.decision, planned.reason, planned.edits, summary)
+                change = self._change(
+                    planned.next,
+                    planned.decision,
+                    planned.reason,
+                    planned.edits,
+                    summary,
+                    moment=planned.now.moment,
+                )
             self.set(folded=planned.next)
         return planned, change
 
@@ -709,7 +716,7 @@ class _Draft:
         if switched is None:
             return  # it does not fit now, and may after the next compaction
         summary = switched.summaries[-1]
-        change = self._change(switched, "summarise", SWITCHED, (), summary)
+        change = self._change(switched, "summarise", SWITCHED, (), summary, moment="before_call")
         self.set(folded=switched)
         self.events.append(summary_switched(state, self.state, change, summary))
 
@@ -739,6 +746,7 @@ class _Draft:
         edits: tuple[Edit, ...],
         summary: Summary | None = None,
         raw: int = 0,
+        moment: str = "",
     ) -> Change:
         """Record a change to the shown messages, so that it is stored and can be undone."""
         before = self.state.folded
@@ -754,7 +762,7 @@ class _Draft:
         reason = with_digests(reason, summary.digested if summary else 0)
         sizes = before.tokens + grown, after.tokens
         receipt = Receipt(decision, reason, *sizes, edits, summary, author, why)
-        change = Change(before, after, receipt, raw)
+        change = Change(before, after, receipt, raw, moment)
         self.changes.append(change)
         self.set(receipts=(*self.state.receipts, receipt))
         return change
@@ -903,7 +911,7 @@ class _Draft:
         """Repair what only some servers of the format refuse, as this one has; False if there is nothing."""
         mended, edits = mend(self.state.folded)
         if edits:
-            change = self._change(mended, "reduce", BROKEN, edits)
+            change = self._change(mended, "reduce", BROKEN, edits, moment="overflow")
             self.events.append(pruned(self.state, change, "automatic"))
             self.set(folded=mended)
         return bool(edits)
@@ -912,7 +920,7 @@ class _Draft:
         """Drop signed thinking whose prefix has changed; False if there is none."""
         forgotten, edits = forget_thoughts(self.state.folded)
         if edits:
-            change = self._change(forgotten, "reduce", SIGNATURES_REFUSED, edits)
+            change = self._change(forgotten, "reduce", SIGNATURES_REFUSED, edits, moment="overflow")
             self.events.append(pruned(self.state, change, "automatic"))
             self.set(folded=forgotten)
         return bool(edits)

@@ -678,7 +678,8 @@ class Conversation:
             await self._apply(lambda state: Outcome(state=state))
 
     async def reconfigure(self, *, model: str = "", preset: str = "") -> None:
-        """Go on with another model or another preset from the next request on. Nothing of the messages changes.
+        """Go on with another model or another preset from the next request on. Nothing of the messages changes. A
+        window that was given to the conversation or its engine holds for the new model too.
 
         Raises:
             ConfigError: there is no such preset, or it leaves no room; nothing was changed.
@@ -686,7 +687,7 @@ class Conversation:
         self._journal.check_content()
         settings = structs.replace(self._settings, model=model or self._settings.model)
         if model:
-            settings = structs.replace(settings, window=None, reported_window=None)
+            settings = structs.replace(settings, reported_window=None)
         if preset:
             settings = structs.replace(settings, preset=preset, policy=None)
         async with self._locked():

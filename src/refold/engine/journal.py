@@ -991,6 +991,7 @@ class Journal:
             cut=change.after.size - 1 if change.raw else summary.last if summary else 0,
             size=change.after.size,
             reason=change.receipt.reason,
+            moment=change.moment,
             recipe=summary.recipe or policy if summary else "",
             before=change.receipt.before,
             after=change.receipt.after,

@@ -292,6 +292,8 @@ class Change(Struct, frozen=True):
     after: Folded
     receipt: Receipt
     raw: int = 0
+    moment: str = ""
+    """When it was made: a `Moment`; empty for one as a message arrived."""
 
 
 class Sent(Struct, frozen=True):

@@ -255,7 +255,7 @@ class SummaryJobs:
                 await asyncio.wait({task}, timeout=seconds)
             problem = self._problem if self._failed == place else MODEL_FAILED
             if task is not None and not task.done():
-                problem = f"the model took longer than {seconds:g} seconds"
+                problem = f"the model took longer than {seconds:g} second{'' if seconds == 1 else 's'}"
         if self.place == place and not (self._ready and self._ready[0] == place):
             # A skip before this wait is no reason to ask again: the model was waited for since.
             self._failed, self._problem, self._has_skipped = place, problem, False

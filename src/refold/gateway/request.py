@@ -113,6 +113,7 @@ def shape_of(path: str, *, speaks_anthropic: bool = False) -> Shape:
     """
     if not path.startswith("/v1/"):
         return "refold"
+    path = path.removeprefix("/v1") if path.startswith("/v1/v1/") else path  # the error of `check_path`
     if path.startswith("/v1/messages") or speaks_anthropic:
         return "anthropic"
     return "responses" if path.startswith("/v1/responses") else "chat"

@@ -120,6 +120,7 @@ class Compaction(Struct, frozen=True, kw_only=True):
     """The number of messages in the branch at that time."""
     reason: str = ""
     moment: str = ""
+    """When it was made, such as `before_call`, `manual` or `overflow`; empty for an arrival."""
     recipe: str = ""
     before: int = 0
     after: int = 0

@@ -14,6 +14,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import unquote
@@ -28,6 +29,8 @@ from refold.stores.sql.migrations import Tables
 FILE = "refold.db"
 Kind: TypeAlias = Literal["sqlite", "memory", "postgresql"]
 Warn: TypeAlias = Callable[[str], None]
+WARN: ContextVar[Warn | None] = ContextVar("WARN", default=None)
+"""Takes the warnings about URLs of a caller whose lines are not on the stack: `refold.sync` works in a thread of its own."""
 
 _HINT = "write sqlite:///file for a relative path, sqlite:////path/to/file for an absolute one, postgresql://..., or memory:"
 _SCHEMES = ("sqlite", "memory", "postgres", "postgresql")
@@ -90,7 +93,7 @@ async def open_store(
         case "postgresql":
             return await _open_postgres(text, patience_s, tables=tables)
         case "sqlite":
-            return await _open_sqlite(text, patience_s, warn or _warn_caller, tables=tables)
+            return await _open_sqlite(text, patience_s, warn or WARN.get() or warn_caller, tables=tables)
 
 
 def kind_of(url: str) -> Kind:
@@ -281,7 +284,7 @@ def _shown(url: str) -> str:
     return printable(mask_url(url))
 
 
-def _warn_caller(text: str) -> None:
+def warn_caller(text: str) -> None:
     """Warn the code that called Refold. A FutureWarning is shown without any flag: the URL is a setting of the program's user."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "refold":

@@ -54,6 +54,15 @@ def test_a_switch_says_what_happens_to_the_next_requests_and_how_to_undo_it(due)
     assert (none.out, "no conversation is off" in none.err) == ("", True)
 
 
+def test_a_switch_lists_no_other_conversation(due):
+    due("off", "ferry")
+
+    assert due("off", "shifts").out == "shifts\n"
+    assert due("on", "shifts").out == ""
+    assert due("off").out == "ferry\n"
+    assert json.loads(due("on", "shifts", "--json").out)["off"] == ["ferry"]
+
+
 def test_a_conversation_that_is_not_there_is_not_switched(due):
     code, _, err = due("off", "boats")
 

@@ -52,6 +52,9 @@ def test_calls_of_the_last_days_only(refold, store):
 
     assert json.loads(refold("stats", "--days", "1", "--json").out)["sent"] > 0
     assert refold("stats", "--days", "0").code == 2
+    assert refold("stats", "--days", "x").err.startswith(
+        "error: invalid value for '--days': it is not a number\n"
+    )
 
 
 def test_a_store_without_calls_has_no_totals(refold, store):

@@ -47,7 +47,7 @@ def on(conv: Conv, *, place: StoreOptions, as_json: Json = False) -> int:
 
 
 def _switch(conv: str, place: StoreOptions, *, on: bool, as_json: bool) -> int:
-    """Switch a conversation, then list those that are off; without a name only list them."""
+    """Switch a conversation, and print its name if it is off; without a name, list all that are off. JSON has the whole list."""
     from refold.cli import store_access
 
     async def act(engine: Engine) -> int:
@@ -58,7 +58,8 @@ def _switch(conv: str, place: StoreOptions, *, on: bool, as_json: bool) -> int:
         if as_json:
             output.write_json({"owner": place.owner, "off": names})
         else:
-            output.write("".join(f"{plain(name)}\n" for name in names))
+            shown = [one for one in names if not conv or one == conv]
+            output.write("".join(f"{plain(one)}\n" for one in shown))
             _note_switch(conv, names, on=on)
         return 0
 
