@@ -134,19 +134,24 @@ def align(
     numbers: frozenset[str] = frozenset(),
     *,
     optional: Sequence[str] = (),
+    spare: Sequence[str] = (),
     cuts: Sequence[str] = (),
 ) -> str:
     """Rows in columns under their heads; the columns in `numbers` are set to the right.
 
-    Of a table wider than the screen, the columns in `optional` are left out, the first of them first, until it fits. If that is
-    not enough, texts in the columns in `cuts` are cut, again the first of them first, to twelve columns at least.
+    A table wider than the screen is made narrower in three steps, each only as far as it has to be. The columns in `optional` are
+    left out, the first of them first. Texts in the columns in `cuts` are cut, the first of them first, to twelve columns of the
+    screen at least. If the first of these cuts is not enough, the columns in `spare` are left out before the others.
     """
-    columns = list(zip(head, *rows, strict=True))
+    columns, screen = list(zip(head, *rows, strict=True)), screen_width()
     for name in optional:
-        if _width(columns) > screen_width():
+        if _width(columns) > screen:
+            columns = [column for column in columns if column[0] != name]
+    for name in spare:
+        if _width([_cut(one, screen) if one[0] in cuts[:1] else one for one in columns]) > screen:
             columns = [column for column in columns if column[0] != name]
     for name in cuts:
-        if (excess := _width(columns) - screen_width()) <= 0:
+        if (excess := _width(columns) - screen) <= 0:
             break
         columns = [_cut(one, excess) if one[0] == name else one for one in columns]
     is_number = [column[0] in numbers for column in columns]

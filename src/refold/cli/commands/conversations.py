@@ -37,8 +37,9 @@ def conversations(
 ) -> int:
     """List stored conversations, the latest first.
 
-    Each with the messages of the branch used last, its compactions, how full its context is, whether it is off, and the cost of its calls. A wide screen shows more: sessions,
-    the window and its source, the author of the summary, tokens. The exit code is 1 if no name or title holds the words.
+    Each with the messages of the branch used last, its compactions, how full its context is, whether it is off, and when it was
+    used. A wide screen shows more: the cost of its calls, sessions, the window and its source, the author of the summary, tokens.
+    The exit code is 1 if no name or title holds the words.
     """
     from refold.cli import store_access
 
@@ -108,7 +109,9 @@ def _table(found: Sequence[Listed], sizes: Mapping[str, _BranchSize]) -> str:
         *("read", "written", "$", "last used", "title"),
     )
     cells = [_cells(one, sizes[one.id]) for one in found]
-    return align(head, cells, _NUMBERS, optional=_OPTIONAL, cuts=("title", "name"))
+    return align(
+        head, cells, _NUMBERS, optional=_OPTIONAL, spare=("$", "compactions"), cuts=("title", "name")
+    )
 
 
 def _cells(one: Listed, size: _BranchSize) -> tuple[str, ...]:

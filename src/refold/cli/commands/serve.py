@@ -228,7 +228,7 @@ def _local_model(stack: ExitStack) -> OwnModel:
     target = structs.replace(
         local_target(served.base_url, served.key), started_with=served.window, formats=ALL
     )
-    return OwnModel(target, f"{served.model} on this machine, to try things out")
+    return OwnModel(target, f"{served.model} on this machine")
 
 
 def _scripted_model(stack: ExitStack) -> OwnModel:
