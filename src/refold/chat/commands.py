@@ -459,7 +459,7 @@ COMMANDS = CommandTable(
         Command(
             name="/prune",
             aliases=("/prune-tools",),
-            summary="replace old tool results by their names",
+            summary="drop old tool results, keep names",
             run=_prune,
         ),
         Command(name="/resume", usage="[id | text]", summary="go on with an earlier session", run=_resume),
