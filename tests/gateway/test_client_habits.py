@@ -116,7 +116,7 @@ def talk(*texts: str):
     return [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
 
 
-async def test_a_websocket_is_refused_so_that_codex_goes_on_by_http(gate):
+async def test_a_websocket_is_refused_so_that_codex_goes_on_by_http(gate, caplog):
     headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
     async with (
         aiohttp.ClientSession() as session,
@@ -125,6 +125,7 @@ async def test_a_websocket_is_refused_so_that_codex_goes_on_by_http(gate):
         told = await answer.json()
 
     assert answer.status == 426
+    assert "pip install" not in caplog.text  # the advice of the HTTP server would not help
     assert "WebSocket" in told["error"]["message"]
     assert not gate.upstream.requests
 

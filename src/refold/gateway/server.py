@@ -265,6 +265,9 @@ class OriginForm(HttpToolsProtocol):
         super().connection_made(transport)
         self._head_timeout = self.loop.call_later(HEAD_S, self._refuse, "the headers took too long to arrive")
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing: the gateway answers with a 426, and uvicorn's advice to install a library would not change that."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_head_timeout()
         super().connection_lost(exc)
