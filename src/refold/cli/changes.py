@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from rich.text import Text
 
 from refold.cli import output
-from refold.cli.output import one_line, percent, plain, plural, short
+from refold.cli.output import INDENT, one_line, percent, plain, plural, short
 from refold.core.fold import Folded
 from refold.core.shown import Edit, handle_of
 from refold.core.view import ViewEntry
@@ -129,7 +129,7 @@ def _change(folded: Folded, number: int, at: list[int], edit: Edit | None, cover
 def in_total(before: TokenCount, after: TokenCount, limit: int, arithmetic: str) -> Text:
     saved = 1 - after.tokens / before.tokens if before.tokens else 0.0
     line = Text.assemble((f"{before.tokens:,} -> {after.tokens:,} tokens", "bold"), f" {after.source}")
-    return line.append(f" (-{percent(saved)}); there is room for {limit:,} ({arithmetic})")
+    return line.append(f" (-{percent(saved)}); there is room for {limit:,}\n{INDENT}{arithmetic}")
 
 
 def steps(receipts: Sequence[Receipt]) -> Iterator[Text]:
@@ -138,7 +138,7 @@ def steps(receipts: Sequence[Receipt]) -> Iterator[Text]:
     for receipt in receipts:
         sizes = f"{_sizes(receipt):>{width}}"
         yield Text.assemble((f"{receipt.decision:<9}", "bold"), f"  {sizes}  {plain(receipt.reason)}")
-        indent = " " * (13 + width)
+        indent = 2 * INDENT
         for stage, edits in _by_stage(receipt.edits).items():
             yield Text(f"{indent}{stage}: {_named(edits)}", style="dim")
         if receipt.summary:
