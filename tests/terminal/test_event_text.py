@@ -7,7 +7,7 @@ import re
 import pytest
 
 from refold.chat.chat import CallUsage, CommandReply, Done, Notice, Queued, ToolEnded, ToolStarted
-from refold.terminal.event_text import Page, PageLook, Typed, draw, live_text, safe
+from refold.terminal.event_text import Page, PageLook, Typed, draw, is_slow, live_text, safe
 from refold.wire.sse import ReasoningDelta, TextDelta
 
 SCREEN, PLAIN = PageLook(80), PageLook(80, has_markdown=False, has_colour=False)
@@ -58,6 +58,55 @@ def test_a_block_is_never_split(block, size):
     _, in_pieces = drawn(*deltas(text, size), DONE)
     _, alone = drawn(TextDelta(block), DONE)
     assert in_pieces == f"Before.\n\n{alone}After.\n\n"
+
+
+def test_a_block_that_is_huge_is_printed_as_it_was_written():
+    rows = "\n".join(f"| {number} | {'word ' * 20}|" for number in range(400))
+    _, printed = drawn(*deltas(f"| a | b |\n|---|---|\n{rows}\n\nNext.", 1_000), DONE)
+
+    assert printed.startswith("| a | b |\n|---|---|\n| 0 | word word")
+    assert printed.endswith("|\n\nNext.\n\n")
+    assert printed.count("word") == 8_000
+    assert max(map(len, printed.splitlines())) < 80
+
+
+CODE = ["" if number % 10 == 9 else f"{' ' * (number % 8)}a[{number}] = 'one two'" for number in range(95)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+@pytest.mark.parametrize("end", ["\n```", "\n```\n", "\n```\nAfter.", "\n\n```\n\nAfter.", ""])
+@pytest.mark.parametrize("before", ["", "Before.\n\n", "Before:\n", "- one\n"])
+def test_long_code_is_printed_in_parts_and_looks_like_one_block(before, end, size):
+    indented = "\n".join(f"  {line}" for line in ("```py", *CODE))
+    page, printed = drawn(*deltas(before + indented, size))
+
+    assert CODE[75] in printed
+    assert len(page.text.splitlines()) <= 20
+    _, rest = drawn(*deltas(end, size), DONE, page=page)
+    shown = [line.removeprefix(" ") for line in (printed + rest).splitlines()]
+    at = shown.index(CODE[0])
+    assert shown[at : at + len(CODE)] == CODE
+    after = ["", "After.", ""] if "After." in end else [""]
+    assert shown[at + len(CODE) :] == after
+
+
+def test_a_fence_that_is_closed_on_its_own_line_opens_no_code():
+    _, printed = drawn(*deltas("```one```\n\nNext *block*.\n\nL"))
+
+    assert printed == "one\n\nNext block.\n\n"
+
+
+def test_what_takes_long_to_draw_is_known_before():
+    long, code = Page(text="word " * 300), Page(text="```python\nx = 1")
+
+    assert [is_slow(page, TextDelta("\n"), SCREEN) for page in (Page(text="word"), long, code)] == [
+        False,
+        True,
+        True,
+    ]
+    assert not is_slow(long, TextDelta("word"), SCREEN), "a word in a line prints nothing"
+    assert is_slow(code, DONE, SCREEN)
+    assert not is_slow(code, TextDelta("\n"), PLAIN)
 
 
 def test_a_long_open_block_is_shown_as_it_was_written_in_the_width_of_the_screen():
@@ -130,6 +179,18 @@ def test_what_is_typed_during_a_reply_is_printed_when_it_is_taken():
         "Reply.\n\n> two\nstored without a reply: a command came after it\n"
         "> /new\n⚙️ New session (568 → 362)\n✨ New session started.\n> three\nReply to three.\n\n"
     )
+    assert page == Page()
+
+
+def test_a_reply_in_the_words_of_its_notice_is_printed_once():
+    command = Typed("/undo", is_command=True)
+    events = command, Notice("↩️ Taken back (1k → 2k)"), CommandReply("e", "/undo", "↩️ Taken back (1k → 2k)")
+    _, printed = drawn(*events)
+    assert printed == "> /undo\n↩️ Taken back (1k → 2k)\n"
+
+    piped = PageLook(80, has_markdown=False, has_colour=False, is_terminal=False)
+    page, pieces = draw(drawn(*events[:2], look=piped)[0], events[2], piped)
+    assert [piece.text for piece in pieces if piece.is_data] == ["↩️ Taken back (1k → 2k)\n"]
     assert page == Page()
 
 

@@ -1,7 +1,7 @@
 """The loop between a person and a chat: what is typed goes into the queue, and every event is drawn as it comes.
 
 Both directions run at the same time, so typing never waits for a reply. A terminal only reads lines and prints;
-`draw` decides what is printed. Whatever fails is one line with a hint, and the prompt comes back.
+`draw` decides what is printed, in a thread if it has much to render. Whatever fails is one line with a hint, and the prompt comes back.
 """
 
 from __future__ import annotations
@@ -9,17 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Protocol
 
+from msgspec import structs
+
 from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Notice, Queued
+from refold.chat.commands import count_compactions
 from refold.engine.settings import dollars_for, prices_of
 from refold.model.errors import RefoldError
 from refold.model.message import ToolCall
-from refold.terminal.event_text import Page, PageLook, PagePiece, Typed, draw, safe, whole_call_text
+from refold.terminal.event_text import Page, PageLook, PagePiece, Typed, draw, is_slow, safe, whole_call_text
 from refold.terminal.status_line import ChatFigures
+from refold.text_work import call_in_thread
+from refold.wire.sse import TextDelta
 
 EXIT = "/exit"
 YES, NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
+MAX_DELTA = 2_000
+"""Characters of a delta that are drawn together: of a provider that sends all at once, the beginning is shown first."""
 INTERRUPT_S = 2.0
 """Seconds within which a second Ctrl-C leaves."""
 
@@ -83,6 +91,14 @@ async def converse(chat: Chat, terminal: Terminal, questions: Questions) -> None
         task.result()  # a failure of any of them is no silent end
 
 
+def _parts(event: ChatEvent) -> list[ChatEvent]:
+    """Return a delta that is very long as several ones."""
+    if not isinstance(event, TextDelta) or len(event.text) <= MAX_DELTA:
+        return [event]
+    starts = range(0, len(event.text), MAX_DELTA)
+    return [structs.replace(event, text=event.text[at : at + MAX_DELTA]) for at in starts]
+
+
 class _Dialogue:
     def __init__(self, chat: Chat, terminal: Terminal, questions: Questions) -> None:
         self._chat, self._terminal, self._questions = chat, terminal, questions
@@ -115,7 +131,8 @@ class _Dialogue:
 
     async def draw_events(self) -> None:
         async for event in self._events:
-            await self._draw(event)
+            for part in _parts(event):
+                await self._draw(part)
             self._count(event)
 
     async def ask(self) -> None:
@@ -133,7 +150,11 @@ class _Dialogue:
 
     async def _draw(self, event: ChatEvent | Typed) -> None:
         async with self._drawing:
-            self._page, pieces = draw(self._page, event, self._terminal.look)
+            look = self._terminal.look
+            if is_slow(self._page, event, look):
+                self._page, pieces = await call_in_thread(partial(draw, self._page, event, look))
+            else:
+                self._page, pieces = draw(self._page, event, look)
             await self._terminal.show(self._page, pieces)
 
     async def _print(self, text: str) -> None:
@@ -157,7 +178,7 @@ class _Dialogue:
             limit=status.limit,
             dollars=None if self._dollars is None else self._dollars + status.spent,
             cache_percent=100 * status.billed.cache_read // max(1, status.billed.prompt),
-            compactions=status.compactions,
+            compactions=await count_compactions(chat.conversation),
             queued=chat.waiting,
             is_busy=chat.is_busy,
         )

@@ -1,8 +1,8 @@
 """The text of chat events: `draw` is a pure function from a page and an event to the next page and what to print.
 
 A page holds what is not printed yet: the open Markdown block of the reply, running tools, and what the person
-typed during the reply. A block is printed when it is complete, and can be shown above the prompt until then.
-Without Markdown (a pipe, a dumb terminal), the text of the reply is printed as it comes.
+typed during the reply. A block is printed when it is complete, and can be shown above the prompt until then; long
+code is printed in parts. Drawing can take long (`is_slow`), and is done in a thread then. Without Markdown (a pipe, a dumb terminal), the text of the reply is printed as it comes.
 
 Text of models and tools never reaches a terminal with its control characters.
 """
@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from io import StringIO
-from itertools import pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,16 +28,24 @@ if TYPE_CHECKING:
 MAX_LIVE = 1_000
 """Characters of an open block that are rendered as Markdown while they come, which takes about 6 ms; a longer one is
 shown as it was written until it is complete, so that typing never waits for a renderer."""
+MAX_RENDERED = 20_000
+"""Characters of a block that is rendered as Markdown, such as a table of 800 rows; a longer one is printed as it was
+written. While a larger one is rendered, even in a thread, the garbage collector stops everything for 0.1 s and more."""
+PART_LINES = 20
+"""Lines of code that are printed together, about a screen: a long block is read while it comes."""
 MAX_ARGUMENTS = 60
 """Characters of a call's arguments on its line: the rest of the line is the result's."""
 MARGIN = 1
 """Columns left free: some terminals wrap a line that fills the last one."""
+CODE_THEME = "ansi_dark"
+"""Uses the colours of the terminal."""
 ASIDE, ERROR, TYPED = "dim", "bold red", "bold"
 """Styles of what is neither the reply nor an error, of errors, and of what the person typed."""
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, and those that change the direction of a line."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE = re.compile(r" {0,3}(`{3,}+(?![^`\n]*+`)|~{3,})")
+_LANGUAGE = re.compile(r"(?<![`~])(?:`{3,}+|~{3,}+)[ \t]*+([^\s`~]++)")
 _LIST_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?: |$)")
 
 
@@ -62,11 +69,31 @@ class Typed(Struct, frozen=True):
     """Whether it waits for the end of a reply."""
 
 
+class BlockScan(Struct, frozen=True):
+    """What the complete lines of the open block say about its end."""
+
+    at: int = 0
+    """Where the line begins that is not complete."""
+    fence: str = ""
+    """The fence of the code that is open."""
+    code_at: int = 0
+    """Where the line with this fence begins."""
+    code_lines: int = 0
+    is_first: bool = True
+    """Whether no line but empty ones was read."""
+    is_blank: bool = False
+    """Whether the last line was empty."""
+    is_list: bool = False
+
+
 class Page(Struct, frozen=True):
     """What has not been printed yet."""
 
     text: str = ""
     """The open block of the reply."""
+    scan: BlockScan = BlockScan()
+    opener: str = ""
+    """The line that began the code of which `text` is the rest: the first lines of long code were printed."""
     thought: str = ""
     """The model's reasoning since its last text or call."""
     running: tuple[ToolStarted, ...] = ()
@@ -78,6 +105,8 @@ class Page(Struct, frozen=True):
     """Whether a message was sent and its end has not come yet."""
     is_command_shown: bool = False
     """Whether a command that waited runs now, and was printed before its notices."""
+    told: str = ""
+    """The last notice: a command may reply with the same words."""
     is_inside_line: bool = False
     """Whether the reply was printed up to the middle of a line."""
 
@@ -128,8 +157,7 @@ def live_text(page: Page, look: PageLook, rows: int) -> str:
     """
     lines = list[str]()
     if page.text.strip():
-        is_short = len(page.text) <= MAX_LIVE
-        lines += _markdown(page.text, look).splitlines() if is_short else _wrapped_end(page.text, look, rows)
+        lines += _open_block(page, look, rows)
     if page.thought:
         lines.append(_styled(_cut(f"thinking: {_last_line(page.thought)}", look.width), ASIDE, look))
     lines += [_styled(_cut(f"⚙ {call_text(one)} …", look.width), ASIDE, look) for one in page.running]
@@ -139,6 +167,28 @@ def live_text(page: Page, look: PageLook, rows: int) -> str:
     ]
     room = max(1, rows - len(below))
     return "\n".join([*lines[-room:], *below][-max(1, rows) :])
+
+
+def is_slow(page: Page, event: ChatEvent | Typed, look: PageLook) -> bool:
+    """Whether keys would wait for `draw`: it may print a long block, or code whose lexer has to be loaded."""
+    text = event.text if isinstance(event, TextDelta) else ""
+    is_line_open = bool(text) and "\n" not in text and not page.scan.is_blank
+    if not look.has_markdown or is_line_open or not (page.text or text):
+        return False
+    whole, scan = page.text + text, page.scan
+    unread = whole[scan.at :]
+    if scan.fence and text and "```" not in unread and "~~~" not in unread:
+        return scan.code_lines + unread.count("\n") >= PART_LINES
+    return bool(page.opener) or len(whole) > MAX_LIVE or "```" in whole or "~~~" in whole
+
+
+def _open_block(page: Page, look: PageLook, rows: int) -> list[str]:
+    """Return the lines of the open block: as they were written, if it would take long to render them."""
+    needed = {*_LANGUAGE.findall(f"{page.opener}\n{page.text[:MAX_LIVE]}")}
+    if len(page.text) > MAX_LIVE or not needed <= _loaded:
+        return _wrapped_end(page.text, look, rows)
+    shown = _code(page.text, page.opener, look) if page.opener else _markdown(page.text, look)
+    return shown.splitlines()
 
 
 def call_text(call: ToolStarted | ToolEnded, arguments: str = "") -> str:
@@ -200,16 +250,17 @@ def _draw_notice(page: Page, event: Notice, look: PageLook) -> Drawn:
     if page.is_inside_line:
         return structs.replace(page, held=(*page.held, event.text)), []
     page, echoes = _take_command(page, look)
-    return page, [*echoes, _aside(event.text, look)]
+    return structs.replace(page, told=event.text), [*echoes, _aside(event.text, look)]
 
 
 def _draw_command_reply(page: Page, event: CommandReply, look: PageLook) -> Drawn:
     page, pieces = _end_line(page, look)
     page, echoes = _take_command(page, look)
-    reply = PagePiece(f"{_shown(event.text, look)}\n", is_data=True)
+    is_told = look.is_terminal and event.text == page.told
+    reply = [] if is_told else [PagePiece(f"{_shown(event.text, look)}\n", is_data=True)]
     page, next_ones = _take_waiting(page, look) if page.is_command_shown else (page, [])
-    page = structs.replace(page, is_command_shown=False)
-    return page, [*pieces, *echoes, reply, *next_ones]
+    page = structs.replace(page, is_command_shown=False, told="")
+    return page, [*pieces, *echoes, *reply, *next_ones]
 
 
 def _take_waiting(page: Page, look: PageLook) -> Drawn:
@@ -248,13 +299,49 @@ def _add_text(page: Page, text: str, look: PageLook) -> Drawn:
         return structs.replace(page, is_inside_line=is_inside_line), [
             PagePiece(_shown(text, look), is_data=True)
         ]
-    whole = page.text + text
-    # A block can only end where a line begins; of the last line, four characters decide.
-    has_new_line = "\n" in whole[-len(text) - 4 :]
-    bounds = [0, *(_block_ends(whole) if has_new_line else ())]
-    blocks = [whole[first:last] for first, last in pairwise(bounds)]
-    pieces = [PagePiece(f"{_markdown(one, look)}\n", is_data=True) for one in blocks if one.strip()]
-    return structs.replace(page, text=whole[bounds[-1] :]), pieces
+    page, scan, pieces = structs.replace(page, text=page.text + text), page.scan, list[PagePiece]()
+    *lines, begun = page.text[scan.at :].split("\n")
+    for line in lines:
+        if _ends_block(scan, line):
+            page, printed = _print_block(page, scan.at, look)
+            scan, pieces = BlockScan(), pieces + printed
+        before, scan = scan.at, _read_line(scan, line)
+        if scan.fence and not scan.code_lines:
+            _load_lexer(_language_of(line))
+        if page.opener and not scan.fence:
+            page, printed = _print_code(page, len(page.text[:before].rstrip()), scan.at, look)
+            scan, pieces = BlockScan(), [*pieces, *printed, PagePiece("\n", is_data=True)]
+            page = structs.replace(page, opener="")
+        elif scan.fence and scan.code_lines >= PART_LINES:
+            if not page.opener:
+                page, printed = _begin_code(page, scan, look)
+                pieces += printed
+                scan = structs.replace(scan, at=scan.at - scan.code_at - len(page.opener) - 1)
+            page, printed = _print_code(page, scan.at, scan.at, look)
+            scan, pieces = BlockScan(fence=scan.fence), pieces + printed
+    if _ends_block(scan, begun, is_complete=False):
+        page, printed = _print_block(page, scan.at, look)
+        scan, pieces = BlockScan(), pieces + printed
+    return structs.replace(page, scan=scan), pieces
+
+
+def _print_block(page: Page, end: int, look: PageLook) -> Drawn:
+    block, rest = page.text[:end], page.text[end:]
+    pieces = [PagePiece(f"{_markdown(block, look)}\n", is_data=True)] if block.strip() else []
+    return structs.replace(page, text=rest, scan=BlockScan()), pieces
+
+
+def _begin_code(page: Page, scan: BlockScan, look: PageLook) -> Drawn:
+    """Print what the open block has before its code, and leave the lines of the code."""
+    page, pieces = _print_block(page, scan.code_at, look)
+    opener, _, code = page.text.partition("\n")
+    return structs.replace(page, text=code, opener=opener), pieces
+
+
+def _print_code(page: Page, end: int, begin: int, look: PageLook) -> Drawn:
+    """Print the lines up to `end` as a part of long code, and go on at `begin`."""
+    code = _code(page.text[:end], page.opener, look)
+    return structs.replace(page, text=page.text[begin:]), [PagePiece(code, is_data=True)] if code else []
 
 
 def _fold_thought(page: Page, look: PageLook) -> Drawn:
@@ -268,9 +355,16 @@ def _fold_thought(page: Page, look: PageLook) -> Drawn:
 def _close_text(page: Page, look: PageLook) -> Drawn:
     """Print what is left of the text and of the reasoning, and end the line."""
     page, pieces = _fold_thought(page, look)
-    if page.text.strip():
-        pieces.append(PagePiece(f"{_markdown(page.text, look)}\n", is_data=True))
-    page, more = _end_line(structs.replace(page, text=""), look)
+    if page.opener and page.text:  # the last line may end the code
+        page, printed = _add_text(page, "\n", look)
+        pieces += printed
+    if page.opener:
+        page, printed = _print_code(page, len(page.text.rstrip()), len(page.text), look)
+        pieces += [*printed, PagePiece("\n", is_data=True)]
+    else:
+        page, printed = _print_block(page, len(page.text), look)
+        pieces += printed
+    page, more = _end_line(structs.replace(page, opener="", scan=BlockScan()), look)
     return page, [*pieces, *more]
 
 
@@ -302,36 +396,32 @@ def _end_reply(page: Page, event: Done, look: PageLook) -> Drawn:
         pieces.append(PagePiece(error_text(event.problem, look)))
     elif event.status in words:
         pieces.append(_aside(words[event.status], look))
-    page = structs.replace(page, is_replying=False, running=())
+    page = structs.replace(page, is_replying=False, running=(), told="")
     page, echoes = _take_waiting(page, look)
     return page, [*pieces, *echoes]
 
 
-def _block_ends(text: str) -> list[int]:
-    """Return where complete Markdown blocks end: at an empty line outside of fences, unless the next line goes on
-    with the list or is indented. A block is complete only when the next line has begun.
+def _ends_block(scan: BlockScan, line: str, *, is_complete: bool = True) -> bool:
+    """Whether a block ends before a line: after an empty line outside of fences, unless the line goes on with the list or
+    is indented.
     """
-    ends, at, fence = list[int](), 0, ""
-    is_first, is_blank, is_list = True, False, False
-    for line in text.splitlines(keepends=True):
-        found = _FENCE.match(line)
-        if fence:
-            closes = found and found[1][0] == fence[0] and len(found[1]) >= len(fence)
-            fence = "" if closes and not line.strip().strip(fence[0]) else fence
-        elif not line.strip():
-            is_blank = True
-        else:
-            is_item = bool(_LIST_ITEM.match(line))
-            # Of a line that has just begun, it is not known yet whether it is an item.
-            goes_on = line[0] in " \t" or (is_list and (is_item or len(line) < 4))
-            if is_blank and not goes_on:
-                ends.append(at)
-                is_first = True
-            is_list = is_item if is_first else is_list
-            is_first = is_blank = False
-            fence = found[1] if found else ""
-        at += len(line)
-    return ends
+    if scan.fence or not scan.is_blank or not line.strip():
+        return False
+    # Of a line that has just begun, it is not known yet whether it is an item.
+    is_item = bool(_LIST_ITEM.match(line)) or (not is_complete and len(line) < 4)
+    return line[0] not in " \t" and not (scan.is_list and is_item)
+
+
+def _read_line(scan: BlockScan, line: str) -> BlockScan:
+    found, at = _FENCE.match(line), scan.at + len(line) + 1
+    if scan.fence:
+        ends = found and found[1].startswith(scan.fence) and not line.strip().strip(scan.fence[0])
+        return structs.replace(scan, at=at, fence="" if ends else scan.fence, code_lines=scan.code_lines + 1)
+    if not line.strip():
+        return structs.replace(scan, at=at, is_blank=True)
+    is_list = bool(_LIST_ITEM.match(line)) if scan.is_first else scan.is_list
+    fence, code_at = (found[1], scan.at) if found else ("", 0)
+    return BlockScan(at, fence, code_at, is_first=False, is_list=is_list)
 
 
 # Text in a style
@@ -353,9 +443,43 @@ def _markdown_class() -> type[Markdown]:
     return PlainMarkdown
 
 
+_loaded: set[str] = set()
+"""Languages whose lexers are there. To load one takes up to 0.2 s."""
+
+
+def _load_lexer(language: str) -> None:
+    from rich.syntax import Syntax
+
+    if language not in _loaded:
+        _ = Syntax("", language).lexer
+        _loaded.add(language)
+
+
+def _language_of(opener: str) -> str:
+    found = _LANGUAGE.search(opener)
+    return found[1] if found else "text"
+
+
+def _code(text: str, opener: str, look: PageLook) -> str:
+    """Return lines of code as they are rendered in a Markdown block, all of them."""
+    if not text.strip():
+        return "\n" * text.count("\n")
+    from rich.syntax import Syntax
+
+    console, indent = _console(look), len(opener) - len(opener.lstrip(" "))
+    lines = [line[min(indent, len(line) - len(line.lstrip(" "))) :] for line in safe(text).split("\n")]
+    code = "\n".join(lines).removesuffix("\n")
+    console.print(Syntax(code, _language_of(opener), theme=CODE_THEME, word_wrap=True, padding=(0, 1)))
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+
+
 def _markdown(text: str, look: PageLook) -> str:
+    if len(text) > MAX_RENDERED:
+        return "".join(f"{line}\n" for line in _wrapped(text.strip("\n"), look))
+    for language in _LANGUAGE.findall(text):
+        _load_lexer(language)
     console = _console(look)
-    console.print(_markdown_class()(safe(text), code_theme="ansi_dark", hyperlinks=False))
+    console.print(_markdown_class()(safe(text), code_theme=CODE_THEME, hyperlinks=False))
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     while lines and not _ESCAPE.sub("", lines[0]).strip():
         lines.pop(0)
@@ -411,9 +535,14 @@ def _cut(text: str, width: int) -> str:
 
 def _wrapped_end(text: str, look: PageLook, rows: int) -> list[str]:
     """Return the last rows of a text as it was written."""
+    return _wrapped(text[-rows * max(20, look.width - MARGIN) :], look)[-rows:]
+
+
+def _wrapped(text: str, look: PageLook) -> list[str]:
+    """Return the rows of a text as it was written."""
     width = max(20, look.width - MARGIN)
-    end = safe(text[-rows * width :]).expandtabs(4)
-    return [row for line in end.splitlines() for row in wrap(line, width) or [""]][-rows:]
+    lines = safe(text).expandtabs(4).split("\n")
+    return [row for line in lines for row in ([line] if len(line) <= width else wrap(line, width)) or [""]]
 
 
 def _one_line(text: str) -> str:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import select
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -55,6 +57,10 @@ MAX_INPUT_ROWS = 8
 MAX_MENU_ROWS = 6
 OTHER_ROWS = 4
 """Rows that the open block leaves free: the input, the status, and some of what was printed."""
+MAX_PRINTED = 100
+"""Lines that are printed without a look at the keys."""
+MAX_TYPED_BEFORE = 65_536
+"""Bytes of a line that was entered before the start: more than a terminal keeps."""
 FRAME_S = 1 / 20
 """Seconds between two drawings of a reply in progress. Keys are drawn at once."""
 
@@ -99,6 +105,8 @@ class Screen:
         return PageLook(width=self._app.output.get_size().columns, has_colour=self._has_colour)
 
     async def lines(self) -> AsyncGenerator[str, None]:
+        for line in _lines_typed_before():
+            self._typed.put_nowait(line)
         running = asyncio.create_task(self._app.run_async())
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
         try:
@@ -112,8 +120,10 @@ class Screen:
 
     async def show(self, page: Page, pieces: list[PagePiece]) -> None:
         self._page = page
-        if text := "".join(piece.text for piece in pieces):
-            self._print(text)
+        if lines := "".join(piece.text for piece in pieces).splitlines(keepends=True):
+            for at in range(0, len(lines), MAX_PRINTED):
+                self._print("".join(lines[at : at + MAX_PRINTED]))
+                await asyncio.sleep(0)  # a typed key is drawn before the next lines
         elif time.monotonic() - self._drawn_at >= FRAME_S:
             self._redraw()
         elif self._frame is None:
@@ -249,6 +259,21 @@ def _history_in(file: Path | None) -> History:
     except OSError:
         return InMemoryHistory()  # a chat without a history is better than none
     return FileHistory(str(file))
+
+
+def _lines_typed_before() -> list[str]:
+    """Return the lines that were entered before the input area was there. In raw mode their ends could not be told from
+    Ctrl-J, and they would become one message.
+    """
+    lines = list[str]()
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        return lines
+    while select.select([sys.stdin], [], [], 0)[0]:  # a terminal gives one line at a time
+        read = os.read(sys.stdin.fileno(), MAX_TYPED_BEFORE)
+        if not read:  # Ctrl-D: the input area does not see it any more
+            break
+        lines += read.decode("utf-8", "replace").splitlines()
+    return lines
 
 
 def _output() -> Output:
