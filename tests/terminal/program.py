@@ -15,6 +15,7 @@ import sysconfig
 import termios
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from threading import Event
 from typing import Self
@@ -62,6 +63,7 @@ class Program:
         """`raw` is the output so far, with its escape sequences."""
         self._screen = pyte.HistoryScreen(columns, 24, history=5_000, ratio=1)
         self._stream = pyte.Stream(self._screen)
+        self._above: list[str] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def __enter__(self) -> Self:
@@ -104,10 +106,9 @@ class Program:
 
     def shown(self) -> str:
         """Return the lines of the screen and those above it, as a person can scroll through them."""
-        above = [
-            "".join(line[at].data for at in range(self._screen.columns)) for line in self._screen.history.top
-        ]
-        return "\n".join(line.rstrip() for line in [*above, *self._screen.display])
+        for line in islice(self._screen.history.top, len(self._above), None):  # those above do not change
+            self._above.append("".join(line[at].data for at in range(self._screen.columns)).rstrip())
+        return "\n".join([*self._above, *(line.rstrip() for line in self._screen.display)])
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

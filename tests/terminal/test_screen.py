@@ -8,6 +8,8 @@ import pytest
 
 from refold.cli.main import run
 from refold.testing import Broken, Refuse, ScriptedUpstream, Slow, call, echo, say
+from tests.contract.postgres import empty
+from tests.contract.stores import postgres_url  # noqa: F401  # a fixture
 from tests.terminal.program import ALT_ENTER, CTRL_C, CTRL_D, TAB, UP, Gate, Program
 
 TOOLS = """
@@ -21,15 +23,22 @@ def delete_file(path: str) -> str:
 
 
 @pytest.fixture
-def program(tmp_path, monkeypatch):
-    """Starts the program with a scripted provider, on a store of its own."""
-    monkeypatch.setenv("REFOLD_STORE", str(tmp_path / "chats.db"))
+def program(request, tmp_path, monkeypatch):
+    """Starts the program with a scripted provider, on a store of its own: SQLite, or what the test is run with."""
+    is_postgres = getattr(request, "param", "sqlite") == "postgres"
+    url = request.getfixturevalue("postgres_url") if is_postgres else str(tmp_path / "chats.db")
+    monkeypatch.setenv("REFOLD_STORE", url)
     monkeypatch.chdir(tmp_path)
 
     def start(server, *args, **environ):
         return Program("vik", "--model", f"m-1@{server.url}/v1", "--window", "32000", *args, **environ)
 
-    return start
+    yield start
+    if is_postgres:
+        empty(url)
+
+
+each_store = pytest.mark.parametrize("program", ["sqlite", "postgres"], indirect=True)
 
 
 def texts(received):
@@ -52,6 +61,7 @@ def test_a_reply_streams_as_markdown_and_the_status_line_follows(program):
     assert "\x1b[1m" in chat.raw  # bold
 
 
+@each_store
 def test_what_is_typed_during_a_reply_waits_out_of_sight_and_is_answered_in_order(program, capsys):
     """Case 62: queued messages are nowhere to be seen; they are flushed in order, and get one reply."""
     gate = Gate("First reply.")
@@ -72,6 +82,7 @@ def test_what_is_typed_during_a_reply_waits_out_of_sight_and_is_answered_in_orde
         assert len(server.requests) == 2
 
 
+@each_store
 def test_a_message_behind_new_is_in_the_new_session(program):
     """Cases 62 and 63: a command that changes the conversation waits in its place."""
     gate = Gate("First reply.")
@@ -103,7 +114,11 @@ def test_a_command_that_only_reads_is_answered_during_the_reply(program):
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("how", ["/abort", "  /STOP  ", CTRL_C])
+@pytest.mark.parametrize(
+    ("program", "how"),
+    [("sqlite", "/abort"), ("sqlite", "  /STOP  "), ("sqlite", CTRL_C), ("postgres", "/abort")],
+    indirect=["program"],
+)
 def test_a_reply_is_stopped_and_what_came_is_kept(program, capsys, how):
     """Case 64."""
     slow = Slow(say("word " * 2_000), between_s=0.02)
@@ -134,6 +149,7 @@ def test_ctrl_c_clears_the_input_and_twice_leaves(program):
         assert server.requests == []
 
 
+@each_store
 def test_what_was_queued_when_the_program_was_killed_is_answered_once(program):
     """Case 65."""
     gate = Gate("Never arrives.")
@@ -143,17 +159,18 @@ def test_what_was_queued_when_the_program_was_killed_is_answered_once(program):
             chat.enter("one")
             gate.reached.wait(30)
             chat.enter("two")
-            chat.see("two  (waits)")
+            chat.see("queued 1")  # it is stored
             chat.kill()
         gate.opened.set()
         with program(server) as chat:
-            chat.see("\ntwo\n", within_s=40)
+            chat.see("Not typed here: two\ntwo\n", within_s=40)
             chat.see_idle()
             # The reply that was in progress comes first, then the one to the message that waited for it.
             assert [texts(one) for one in server.requests[1:]] == [["one"], ["one", "one", "two"]]
             chat.leave()
 
 
+@each_store
 def test_an_earlier_session_is_resumed(program):
     """Cases 66 and 67: the list, an unknown id, and the whole context."""
     with ScriptedUpstream(otherwise=echo) as server, program(server) as chat:
@@ -173,6 +190,7 @@ def test_an_earlier_session_is_resumed(program):
         assert texts(server.requests[-1]) == ["the ferry leaves at noon"] * 2 + ["when?"]
 
 
+@each_store
 def test_compactions_are_told_and_undone(program):
     """Case 68: after /undo the originals are back."""
     long = say("lorem ipsum dolor " * 200)
@@ -186,9 +204,57 @@ def test_compactions_are_told_and_undone(program):
         assert re.search(r"⚙ +Compacted \(\S+ → \S+\)", chat.see("compactions 1"))
         chat.enter("/diff")
         chat.see("left: #m")
+        chat.enter("/status")
+        chat.see("Compactions: 1")
         chat.enter("/undo")
-        chat.see("Taken back (")
         chat.see("compactions 0")
+        chat.see_idle()
+        chat.enter("/status")
+        chat.enter("/help")
+        last = chat.see("this list").rpartition("> /undo\n")[2]
+        assert "🧵 Session: " in last
+        assert "Compactions: " not in last
+        assert chat.shown().count("Taken back (") == 1
+        chat.enter("And now?")
+        chat.see("> And now?\nlorem")
+        assert texts(server.requests[-1])[0] == "turn 0"
+
+
+@each_store
+def test_what_the_first_of_several_summaries_covers_is_found(program):
+    """Case 69."""
+    number = 0
+
+    def reply(received):
+        return say(f"Reply to {received.text[:20]}: " + "潮来潮去。" * 350)  # many tokens, few characters
+
+    with ScriptedUpstream(otherwise=reply) as server, program(server, "--window", "6000") as chat:
+        chat.see_idle()
+        chat.enter("The code of zanzibar is 4417.")
+        chat.see("Reply to The code")
+        while "compactions 3" not in chat.see_idle():
+            chat.enter(f"turn {number}")
+            chat.see(f"Reply to turn {number}:")
+            number += 1
+            assert number < 30
+        chat.enter("And now?")
+        chat.see("Reply to And now?")
+        assert "The code of zanzibar is 4417." not in texts(server.requests[-1])
+        chat.see_idle()
+        chat.enter("/search zanzibar")
+        chat.see("> /search zanzibar\n#m0")
+        chat.enter("/recall #m0")
+        chat.see("> /recall #m0\nThe code of zanzibar is 4417.\n")
+        chat.enter("/recall #s0")
+        assert "⚠" not in chat.see_idle().rpartition("> /recall #s0")[2]
+
+
+def test_lines_that_are_entered_before_the_prompt_are_messages_of_their_own(program):
+    with ScriptedUpstream(otherwise=echo) as server, program(server) as chat:
+        chat.type("one\rtwo\r")
+        chat.see("> two\ntwo\n")
+    users = [one.text for one in server.requests[-1].messages if one.role == "user"]
+    assert users == ["one", "two"]
 
 
 def test_a_dangerous_call_is_asked_about_and_a_message_is_no_answer(program, tmp_path):
