@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -188,3 +190,53 @@ async def test_instructions_that_leave_no_room_are_refused_before_anything_is_se
         assert b"prompt is too long" in answer
         assert b"window 3,000" in answer
         assert not upstream.requests
+
+
+def chat_step(number, text):
+    function = {"name": "read", "arguments": "{}"}
+    called = {"id": f"c{number}", "type": "function", "function": function}
+    said = {"role": "assistant", "content": None, "tool_calls": [called]}
+    return [said, {"role": "tool", "tool_call_id": f"c{number}", "content": text}]
+
+
+def anthropic_step(number, text):
+    called = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
+    return [{"role": "assistant", "content": [called]}, {"role": "user", "content": [result]}]
+
+
+def responses_step(number, text):
+    called = {"type": "function_call", "call_id": f"c{number}", "name": "read", "arguments": "{}"}
+    return [called, {"type": "function_call_output", "call_id": f"c{number}", "output": text}]
+
+
+@pytest.mark.parametrize("cache_ttl", ["off", "5m"])
+@pytest.mark.parametrize(
+    ("path", "key", "step"),
+    [
+        ("/v1/chat/completions", "messages", chat_step),
+        ("/v1/messages", "messages", anthropic_step),
+        ("/v1/responses", "input", responses_step),
+    ],
+)
+async def test_a_result_that_was_cut_is_sent_with_the_same_json_again(upstream, path, key, step, cache_ttl):
+    items, sent = [{"role": "user", "content": "Read the files."}], []
+    async with served(upstream, window=WINDOW, cache_ttl=cache_ttl) as gate:
+        for number in range(16):
+            items += step(
+                number, f"File {number}\n" + "\n".join(prose(number + line, 8) for line in range(25))
+            )
+            body = msgspec.json.encode({"model": "a-model", "max_tokens": 200, key: items})
+            assert (await gate.post(path, body, x_refold_conversation="c"))[0] == 200
+            sent.append(msgspec.json.decode(upstream.requests[-1].body)[key])
+
+    cut = [[item for item in one if "the rest is in #m" in str(item)] for one in map(unmarked_items, sent)]
+    again = [(old, new) for old, new in pairwise(cut) if old and old[0] in new]
+    assert len(again) > 2
+    assert any(len(old) > 1 and old == new[: len(old)] for old, new in again)
+
+
+def unmarked_items(items):
+    """The items without cache marks, which move to the newest ones."""
+    text = msgspec.json.encode(items).replace(b',"cache_control":{"type":"ephemeral"}', b"")
+    return msgspec.json.decode(text)

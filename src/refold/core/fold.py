@@ -342,7 +342,8 @@ class Folded(Struct, frozen=True, dict=True):
 
     def is_original(self, message: Message, number: int) -> bool:
         """True if the message is the original with this number. False for originals that are not held in `branch`."""
-        return self.origin <= number < self.size and self.original(number).message is message
+        index = number - self.origin
+        return 0 <= index < len(self.branch) and self.branch[index].message is message
 
     def number(self, index: int) -> int:
         """Number of the original behind the message shown at `index`."""

@@ -197,11 +197,13 @@ def within_limit(window: Window) -> Window:
     """
     fixed, messages, marks = window.fixed, list(window.messages), list(window.breakpoints)
     most = fixed.dialect.max_breakpoints
+    if not most:
+        return window
     held = [count_breakpoints(message.parts) for message in messages]
     tools = sum(len(breakpoint_in(tool.raw)) for tool in fixed.tools if tool.raw is not None)
     system = sum(count_breakpoints(message.parts) for message in fixed.system)
     excess = sum(held) + len(marks) + tools + system + (fixed.automatic is not None) - most
-    if not most or excess <= 0:
+    if excess <= 0:
         return window
     for index, found in enumerate(held):
         if excess <= 0:

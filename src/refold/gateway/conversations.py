@@ -177,6 +177,10 @@ class LiveBranch:
         self.has_news = False
         """True from a compaction until a reply has told of it, see `refold.gateway.marker`."""
         self.lock = asyncio.Lock()
+        self.rewritten: dict[int, tuple[Message, Message]] = {}
+        """The changed messages of the last body by their `id()`, each before and after it got its JSON: most of
+        them are sent again with the next request.
+        """
         self._instruction_fields: dict[str, Raw] = {}
         self._fixed: Fixed | None = None
 

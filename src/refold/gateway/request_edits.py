@@ -25,7 +25,7 @@ from refold.model.errors import BudgetError, DoesNotFit, WireError
 from refold.model.message import Message, Reasoning
 from refold.model.window import Breakpoint, Window
 from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, word, write
-from refold.wire.message import decode_message
+from refold.wire.message import decode_message, with_own_json
 from refold.wire.request import OUTPUT_FIELDS, Request, encode_window
 from refold.wire.sse import parse_event
 
@@ -54,15 +54,20 @@ def _as_sent(incoming: Incoming, hosted: TakenRequest, made: Made, window: Windo
     marks of this request, and not those that they had when they were new.
     """
     messages, marks = list[Message](), list(window.breakpoints)
-    for index, message in enumerate(window.messages):
-        number = made.sent.number(index)
-        raw = hosted.line.history.item(number + hosted.line.offset)
-        if made.sent.shown[index].message is message and made.sent.is_original(message, number):
+    sent, history, offset = made.sent, hosted.line.history, hosted.line.offset
+    known, rewritten = hosted.live.rewritten, dict[int, tuple[Message, Message]]()
+    for index, (message, shown) in enumerate(zip(window.messages, sent.shown, strict=False)):
+        number = sent.number(index)
+        raw = history.item(number + offset)
+        if shown.message is message and sent.is_original(message, number):
             messages.append(_client_encoding(incoming, message, raw))
             continue
-        messages.append(unmarked(message))
+        pair = known.get(id(message)) or (message, with_own_json(unmarked(message), incoming.dialect))
+        rewritten[id(message)] = pair
+        messages.append(pair[1])
         if MARK in bytes(raw):
             marks.append(Breakpoint(window.place(index), len(message.parts) - 1, "5m", "the client's own"))
+    hosted.live.rewritten = rewritten
     return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))
 
 

@@ -76,9 +76,24 @@ def encode_message(message: Message, dialect: Dialect) -> Raw:
 def encode_item(message: Message, dialect: Dialect) -> Raw:
     """The JSON of one message as an element of the list of messages, even if it came as a plain string."""
     origin = _own_origin(message, dialect)
-    if origin is not None and not is_object(origin.raw):
+    if origin is None:
+        return write(_CODECS[dialect.name].spell(message))
+    if not is_object(origin.raw):
         return write(_CODECS[dialect.name].spell(structs.replace(message, origin=None)))
-    return encode_message(message, dialect)
+    return _rebuild(message, origin, dialect) if origin.edited else origin.raw
+
+
+def with_own_json(message: Message, dialect: Dialect) -> Message:
+    """A changed message with the JSON that it is sent as for its origin, so that it is written only once. Others, and
+    those that cannot be written, are returned as they are.
+    """
+    origin = message.origin
+    if origin is None or not origin.edited or not is_object(origin.raw):
+        return message
+    try:
+        return structs.replace(message, origin=Origin(dialect.name, encode_item(message, dialect)))
+    except WireError:
+        return message
 
 
 def encode_prompt(message: Message, dialect: Dialect) -> Raw:
