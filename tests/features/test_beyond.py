@@ -575,7 +575,7 @@ def test_a_recording_is_replayed_under_several_policies_side_by_side(capsys, tmp
     presets_of = ["--preset", "refold", "--preset", "opal"]
     assert run(["replay", str(EXAMPLE), *presets_of, "--window", "8000", "--report", str(page)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("window 8,000: 1 recordings, 52 calls")
+    assert lines[0].startswith("window 8,000: 1 recording, 52 calls")
     assert lines[1].startswith("lines: ")
     names = lines[3].split()
     assert {"valid", "fits", "near", "mid", "far", "$", "p50", "p95"} <= set(names)

@@ -421,11 +421,11 @@ def test_results_fade_in_four_steps_as_the_window_fills(tokens, factor):
 
 
 @pytest.mark.feature("C15")
-@pytest.mark.parametrize("window", [1, 10, 25, 50])
+@pytest.mark.parametrize("window", [256, 300, 500])
 @pytest.mark.parametrize("preset", presets.PRESETS)
 def test_a_window_too_small_for_anything_is_a_clear_error(preset, window):
     def ask():
-        talk = Conversation("gpt-4o", preset=preset, window=window, system="You port code to version 7.")
+        talk = Conversation("gpt-4o", preset=preset, window=window, system="You port code to version 7. " * 100)
         for number in range(4):
             talk.add(*turn(number))
         talk.add(question("And now?"))

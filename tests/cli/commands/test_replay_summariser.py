@@ -83,7 +83,7 @@ def test_a_limit_ends_the_replay_with_what_is_known_so_far(server, tmp_path):
     )
 
     assert told.returncode == 0
-    assert told.stdout.startswith("window 4,000: 1 recordings")
+    assert told.stdout.startswith("window 4,000: 1 recording,")
     assert "stopped: the limit of $0.002 was reached" in told.stderr
     assert "hint: what was paid for is kept" in told.stderr
     assert 0 < len(server.requests) * price <= 0.002

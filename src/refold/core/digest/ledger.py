@@ -78,7 +78,7 @@ _ORDER_AT_START = re.compile(
     r"|leave [^.,;:!?]{1,60} alone\b"
     rf"|no (?!{_NO_BAN})(?:[\w'’./-]{{1,30}} ){{0,3}}?(?:[\w'’./-]{{2,30}}(?:[^s\W]s|ing)|sql|code|markdown|html|css|javascript|typescript|jargon|boilerplate)\b(?![^.,;:!?]{{0,60}}? {_STATES})"
     rf"|(?:nothing|nobody|no one|none of|not a single)\b[^.,;:!?]{{0,60}} (?:may|must|should|shall)\b|nothing (?:outside|beyond|except)\b|hands off\b|stay away from\b"
-    rf"|keep (?!(?:me|you|on|at|up)\b|\w{{2,20}}in[g'’]){_WORDS} (?:{_KEPT})\b|it(?:['’]s| is) (?:very |really )?(?:important|essential|crucial|vital|mandatory) that\b|(?:limit|restrict|cap|confine) {_WORDS} (?:to|at)\b"
+    rf"|keep (?!(?:me|you|on|at|up)\b|\w{{2,20}}in[g'’]|(?:[\w'’-]{{1,20}} ){{0,4}}in (?:mind|touch)\b){_WORDS} (?:{_KEPT})\b|it(?:['’]s| is) (?:very |really )?(?:important|essential|crucial|vital|mandatory) that\b|(?:limit|restrict|cap|confine) {_WORDS} (?:to|at)\b"
     r"|max(?:imum)?\.? (?:of )?(?:[0-9]|one|two|three|four|five|six|ten)|be (?:brief|concise|terse|precise|polite|direct|explicit|consistent)\b"
     rf"|(?:every|each|all|any) (?!(?:i|you|we) ){_WORDS} (?:(?:has|have|needs?) to|needs?|requires?|should|shall)\b|all {_WORDS}, not\b"
     rf"|(?:add|include|write|run|update|put|give|show|cite|quote|use|start|end|begin|finish|report|list|mention|create|attach) {_WORDS} (?:for|with|before|after|in|to|on|per|at|of) (?:every|each|any)\b"
