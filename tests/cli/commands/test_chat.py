@@ -290,6 +290,18 @@ def test_an_upstream_of_the_settings_serves_its_models(chat, refold, tmp_path):
         assert [received.model for received in server.requests] == ["small-1", "other", "x", "big"]
 
 
+@pytest.mark.parametrize(("flags", "limit"), [((), "122.6k"), (("--window", "16k"), "13.8k")])
+def test_another_model_keeps_the_window_that_was_asked_for_and_not_that_of_the_upstream(
+    refold, chat, tmp_path, flags, limit
+):
+    with ScriptedUpstream(otherwise=echo) as server:
+        (tmp_path / "refold.toml").write_text(f'[upstreams.mine]\nurl = "{server.url}/v1"\nwindow = 32000\n')
+        said = f"one\n/model gpt-4o@{server.url}/v1\n/status\n".encode()
+        told = refold("chat", "a", "--upstream", "mine", "--model", "x", *flags, stdin=said)
+
+    assert f"/{limit} (" in told.out
+
+
 def test_what_a_crashed_program_left_is_not_printed_as_the_reply(chat):
     """Only the reply to the message that was sent is data."""
     with ScriptedUpstream(Refuse(401, "no"), otherwise=echo) as server:

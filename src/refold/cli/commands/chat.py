@@ -365,9 +365,11 @@ async def _open(
     from refold.upstreams.provider import complete
 
     provider, policy = complete(chosen.provider), policy_here(options.preset)
-    window = options.window or chosen.window
     settings = ConversationSettings(
-        model=provider.model, window=window, policy=policy, summarisers=summarisers_of(_settings())
+        model=provider.model,
+        window=options.window or chosen.window,
+        policy=policy,
+        summarisers=summarisers_of(_settings()),
     )
     writer = None
     if not chosen.local_name:  # its summaries are worse than a digest
@@ -378,7 +380,8 @@ async def _open(
         engine.settings,
         url=provider.base_url,
         policy=policy,
-        window=window,
+        window=options.window,
+        reported_window=chosen.window,  # this model's only: `/model` may choose another one
         used_window=used,
         summariser=writer,
     )
