@@ -97,16 +97,17 @@ def test_a_fence_that_is_closed_on_its_own_line_opens_no_code():
 
 
 def test_what_takes_long_to_draw_is_known_before():
-    long, code = Page(text="word " * 300), Page(text="```python\nx = 1")
+    long, code = Page(text="word " * 300), Page(text="```no-such-language-yet\nx = 1")
+    code_of_a_page = Page(text="```\n" + "x = 1\n" * 300)
 
-    assert [is_slow(page, TextDelta("\n"), SCREEN) for page in (Page(text="word"), long, code)] == [
-        False,
-        True,
-        True,
-    ]
+    assert [
+        is_slow(page, TextDelta("\n"), SCREEN) for page in (Page(text="word"), long, code_of_a_page, code)
+    ] == [False, True, False, True]
     assert not is_slow(long, TextDelta("word"), SCREEN), "a word in a line prints nothing"
     assert is_slow(code, DONE, SCREEN)
     assert not is_slow(code, TextDelta("\n"), PLAIN)
+    drawn(TextDelta("```no-such-language-yet\nx = 1\n"))
+    assert not is_slow(code, TextDelta("\n"), SCREEN), "it is not looked for again"
 
 
 def test_a_long_open_block_is_shown_as_it_was_written_in_the_width_of_the_screen():

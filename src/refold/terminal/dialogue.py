@@ -26,7 +26,7 @@ from refold.wire.sse import TextDelta
 
 EXIT = "/exit"
 YES, NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
-MAX_DELTA = 2_000
+MAX_DELTA = 1_000
 """Characters of a delta that are drawn together: of a provider that sends all at once, the beginning is shown first."""
 INTERRUPT_S = 2.0
 """Seconds within which a second Ctrl-C leaves."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAX_LIVE = 1_000
 """Characters of an open block that are rendered as Markdown while they come, which takes about 6 ms; a longer one is
 shown as it was written until it is complete, so that typing never waits for a renderer."""
+MAX_CODE = 3_000
+"""Characters of code that are rendered at once, which takes about 15 ms; more are rendered in a thread."""
 MAX_RENDERED = 20_000
 """Characters of a block that is rendered as Markdown, such as a table of 800 rows; a longer one is printed as it was
 written. While a larger one is rendered, even in a thread, the garbage collector stops everything for 0.1 s and more."""
@@ -179,7 +181,10 @@ def is_slow(page: Page, event: ChatEvent | Typed, look: PageLook) -> bool:
     unread = whole[scan.at :]
     if scan.fence and text and "```" not in unread and "~~~" not in unread:
         return scan.code_lines + unread.count("\n") >= PART_LINES
-    return bool(page.opener) or len(whole) > MAX_LIVE or "```" in whole or "~~~" in whole
+    is_code = bool(page.opener) or "```" in whole or "~~~" in whole
+    if len(whole) > (MAX_CODE if is_code else MAX_LIVE):
+        return True
+    return not {*_LANGUAGE.findall(f"{page.opener}\n{whole}")} <= _loaded
 
 
 def _open_block(page: Page, look: PageLook, rows: int) -> list[str]:

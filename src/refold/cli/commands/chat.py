@@ -259,6 +259,7 @@ async def _dialogue(chat: Chat, questions: Questions, options: ChatOptions, plac
         from refold.terminal.screen import Screen
 
         terminal = Screen(chat, history_file(place.url), has_colour=not os.environ.get("NO_COLOR"))
+        sys.setswitchinterval(0.001)  # a thread that renders a long block gives way to a typed key
         gc.freeze()  # what was imported stays: to look for garbage in it takes 50 ms, and a typed key would wait
     else:
         terminal = PlainTerminal(chat, _plain_look(), write=output.write, tell=_tell)
