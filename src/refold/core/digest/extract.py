@@ -325,8 +325,9 @@ def _most_promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
         if counts[bar] >= left:
             break
         left -= counts[bar]
-    equal = [piece for piece in pieces if piece.promise == bar]
-    return [piece for piece in pieces if piece.promise > bar] + equal[len(equal) - left :]
+    best = [piece for piece in pieces if piece.promise >= bar]
+    equal = [piece for piece in best if piece.promise == bar]
+    return [piece for piece in best if piece.promise > bar] + equal[len(equal) - left :]
 
 
 def _factor_of(sight: Sight, weights: Weights) -> Callable[[Piece], float]:
