@@ -35,6 +35,7 @@ from refold.core.stages.tool_results import ToolRule
 from refold.engine import conversation as async_conversation
 from refold.engine import engine as async_engine
 from refold.engine.doctor import Finding
+from refold.engine.effect import Savings, Stats, StatsBy
 from refold.engine.engine import OWNER, FoundMessage, InstalledEmbedder
 from refold.engine.events import Event, Listener, Pruned
 from refold.engine.history import Difference, MessageTokens
@@ -43,7 +44,7 @@ from refold.engine.retention import MAX_SHARE, HeldBack
 from refold.engine.sessions import OpenedSession
 from refold.engine.settings import SUMMARISER_TIMEOUT_S, ConversationSettings, Prompt
 from refold.engine.state import Bill, Receipt, State
-from refold.engine.status import Preview, Savings, Status
+from refold.engine.status import Preview, Status
 from refold.engine.summary_jobs import SummaryFunction
 from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement, TokenCounter
@@ -507,6 +508,9 @@ class Engine:
 
     def savings(self, *, days: float | None = None) -> Savings:
         return self._run(self._async.savings(days=days))
+
+    def stats(self, *, by: StatsBy | None = None, days: float | None = None) -> Stats:
+        return self._run(self._async.stats(by=by, days=days))
 
     def switched_off(self) -> frozenset[str]:
         return self._run(self._async.switched_off())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from msgspec import structs
 
 from refold.model.tokens import Usage
-from refold.ports.records import Batch, CallTotals, Listed
+from refold.ports.records import Batch, Listed
 from tests.contract.talks import (
     ANNA,
-    BORIS,
     begin,
     call,
     compact,
@@ -145,32 +144,6 @@ async def test_what_was_spent_is_told_for_each_kind_of_call(store):
     assert await store.spent(ANNA, "talk", "summary") == 0.25
     assert await store.spent(ANNA, "other", "summary") == 0.0
     assert await store.spent(ANNA, "nothing", "reply") == 0.0
-
-
-async def test_the_calls_of_all_conversations_are_added_up_by_model_and_kind(store):
-    head, other = await begin(store), await begin(store, "other")
-    old, new = call(head, "c0"), structs.replace(call(other, "c1"), at=9.0, unsent=70, saved=0.5)
-    summarised = structs.replace(call(head, "c2"), kind="summary", dollars=0.25, at=9.0)
-    others = structs.replace(call(head, "c3"), model="another", at=9.0)
-    await store.commit(head, Batch(at=9.0, calls=(old, summarised, others)))
-    await store.commit(other, Batch(at=9.0, calls=(new,)))
-
-    def totals(*calls):
-        first, *more = calls
-        found = CallTotals(first.model, first.kind).with_call(first)
-        for one in more:
-            found = found.with_call(one)
-        return structs.replace(found, usage=structs.replace(found.usage, last_prompt=0))
-
-    found = await store.call_totals(ANNA)
-    expected = sorted(
-        (totals(others), totals(old, new), totals(summarised)), key=lambda one: (one.model, one.kind)
-    )
-    assert found == expected
-    assert [one.unsent for one in await store.call_totals(ANNA, 9.0)] == [one.unsent for one in found]
-    assert sum(one.calls for one in await store.call_totals(ANNA, 9.0)) == 3
-    assert await store.call_totals(ANNA, 9.5) == []
-    assert await store.call_totals(BORIS) == []
 
 
 async def test_messages_can_be_pinned_and_let_go(store):

@@ -261,7 +261,10 @@ class Script(RuleBasedStateMachine):
             self.ask(lambda store, name=conversation: store.calls(owner, name))
             self.ask(lambda store, name=conversation: store.spent(owner, name, "reply"))
             self.ask(lambda store, name=conversation: store.head(owner, name))
-        self.ask(lambda store: store.call_totals(owner))
+        self.ask(lambda store: store.conversation_calls(owner))
+        self.ask(lambda store: store.call_days(owner))
+        self.ask(lambda store: store.compaction_days(owner))
+        self.ask(lambda store: store.uncounted(owner))
 
     def _compare_branch(self, head: Head) -> None:
         kept = self.ask(lambda store: store.messages(head))

@@ -106,6 +106,7 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "commands": await store.commands(owner, head.branch),
         "lease_holder": await store.lease_holder(owner, head.branch),
         "damaged": await store.damaged(head),
+        "uncounted": sum(await store.uncounted(owner)),
     }
 
 
@@ -126,7 +127,9 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
         "keys": await store.keys(owner),
         "setting": await store.setting(owner, "preset"),
         "idle": (await store.idle(owner, 1e12)).idle,
-        "call_totals": await store.call_totals(owner),
+        "conversation_calls": await store.conversation_calls(owner),
+        "call_days": await store.call_days(owner),
+        "compaction_days": await store.compaction_days(owner),
     }
 
 
@@ -148,7 +151,7 @@ ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
     *("embed", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
     *("enqueue", "begin_command", "keep_command", "lease", "release"),
-    *("add_key", "revoke_key", "put_setting", "swap_learnt", "forget"),
+    *("add_key", "revoke_key", "put_setting", "swap_learnt", "forget", "backfill"),
 }
 
 
@@ -165,7 +168,12 @@ async def test_owners_with_the_same_names_for_everything_never_meet(store):
     for owner in (ANNA, BORIS):
         answers = await all_answers(store, owner)
         assert answers == await all_answers(alone, owner)
-        assert [name for name, answer in answers.items() if not answer] == ["find_key", "failures", "damaged"]
+        assert [name for name, answer in answers.items() if not answer] == [
+            "find_key",
+            "failures",
+            "damaged",
+            "uncounted",
+        ]
         answered = {name.partition(",")[0] for name in answers}
         methods = {name for name in dir(Store) if not name.startswith("_")}
         assert answered | ACTS | OF_ALL == methods, "every method of the port is asked"

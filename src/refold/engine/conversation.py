@@ -107,7 +107,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
 from refold.ports.models import Ask, CountingUpstream, StreamingUpstream, Summariser, Upstream
-from refold.ports.records import Call, Compaction, Head, QueuedEntry, Session, read_body
+from refold.ports.records import NOT_KNOWN, Call, Compaction, Delivery, Head, QueuedEntry, Session, read_body
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import WindowSize
 from refold.wire.json_codec import FIELDS, read
@@ -736,8 +736,12 @@ class Conversation:
         """Record the usage that the provider reported: a reply's `usage`, or the whole reply; None is
         allowed. The figures calibrate the token counter and add to the bill.
         """
+        await self._record(usage, recoveries=0)
+
+    async def _record(self, usage: object, *, recoveries: int) -> None:
         reported = read_usage(usage, self._state.frame.fixed.dialect)
-        await self.record_call(lambda state: actions.record(state, reported), reported)
+        delivery = Delivery(recoveries=recoveries)
+        await self.record_call(lambda state: actions.record(state, reported), reported, delivery=delivery)
 
     async def record_call(
         self,
@@ -749,6 +753,7 @@ class Conversation:
         reply: bytes = b"",
         is_estimated: bool = False,
         is_blind: bool = False,
+        delivery: Delivery = NOT_KNOWN,
     ) -> None:
         """Apply what a call has taught, and store the call with its usage, which `is_estimated` if the provider
         reported none. `sent` describes its window; by default the last one.
@@ -765,6 +770,7 @@ class Conversation:
                     call_id=call_id,
                     reply=reply,
                     is_estimated=is_estimated,
+                    delivery=delivery,
                 )
                 calls = (call,)
 
@@ -804,12 +810,13 @@ class Conversation:
         check_members(upstream, "upstream", "ask", hint=_UPSTREAM)
         self._warn_of_window()
         window, reply = await self._counted(upstream, await self._window()), None
+        recoveries = 0
         while reply is None:
             try:
                 reply = await upstream.ask(self._asked(window, max_output))
             except ContextOverflow as error:
-                window = (await self._recover(error)).sendable
-        await self.record(reply.usage)
+                window, recoveries = (await self._recover(error)).sendable, recoveries + 1
+        await self._record(reply.usage, recoveries=recoveries)
         await self._add_reply(reply.messages)
         return reply
 
@@ -841,7 +848,7 @@ class Conversation:
         check_members(upstream, "upstream", "stream", hint=_UPSTREAM)
         self._warn_of_window()
         window = await self._counted(upstream, await self._window())
-        received, reply = _Received(), None
+        received, reply, recoveries = _Received(), None, 0
         size = self._sent.size if self._sent is not None else self._state.size
         try:
             while reply is None:
@@ -858,7 +865,7 @@ class Conversation:
                 except ContextOverflow as error:
                     if received:
                         raise
-                    window = (await self._recover(error)).sendable
+                    window, recoveries = (await self._recover(error)).sendable, recoveries + 1
         finally:
             if reply is None and received:
                 await settled(self._keep_received(received, window, size))
@@ -867,7 +874,7 @@ class Conversation:
             sum(one.characters for one in reply.messages), translate_messages, reply.messages, dialect
         )
         # Both are done even if the caller is cancelled here: the reply is complete, and paid for.
-        await settled(self._keep_reply(messages, reply.usage, size))
+        await settled(self._keep_reply(messages, reply.usage, size, recoveries))
         yield structs.replace(reply, messages=messages)
 
     def _asked(self, window: Window, max_output: int | None) -> Ask:
@@ -898,8 +905,10 @@ class Conversation:
                 hint="its cost was recorded; the conversation has the reply of the other program",
             )
 
-    async def _keep_reply(self, messages: Sequence[Message], usage: Usage | None, size: int) -> None:
-        await self.record(usage)
+    async def _keep_reply(
+        self, messages: Sequence[Message], usage: Usage | None, size: int, recoveries: int
+    ) -> None:
+        await self._record(usage, recoveries=recoveries)
         await self._add_reply(messages, at=size)
 
     async def _keep_received(self, received: _Received, window: Window, size: int) -> None:

@@ -41,6 +41,7 @@ from refold.engine.arguments import (
 )
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import Finding, examine
+from refold.engine.effect import Savings, Stats, StatsBy, check_by, first_day, savings_of, stats_of
 from refold.engine.events import Listener
 from refold.engine.journal import (
     WINDOW,
@@ -52,7 +53,6 @@ from refold.engine.journal import (
 )
 from refold.engine.recall import RECENT_CALLS, holds_all, newest_reply, passage
 from refold.engine.retention import (
-    DAY_S,
     MAX_SHARE,
     HeldBack,
     KnownTime,
@@ -72,7 +72,7 @@ from refold.engine.settings import (
     state_for,
 )
 from refold.engine.state import FillLevel
-from refold.engine.status import Savings, savings_of, stored_fill_level
+from refold.engine.status import stored_fill_level
 from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
 from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
@@ -504,11 +504,22 @@ class Engine:
 
     async def savings(self, *, days: float | None = None) -> Savings:
         """Return the tokens and dollars of all calls of the last days, those that compaction saved, and the
-        price of its summaries; without `days`, since the beginning.
+        price of its summaries; without `days`, since the beginning. A day is one of UTC, and today is one of them.
         """
         check_days(days)
-        since = 0.0 if days is None else self.clock() - days * DAY_S
-        return await savings_of(self.store, self.owner, since)
+        return await savings_of(self.store, self.owner, first_day(self.clock(), days))
+
+    async def stats(self, *, by: StatsBy | None = None, days: float | None = None) -> Stats:
+        """Return the effect of compaction in numbers: the savings, cache hits, recoveries, the time that was added,
+        and the compactions by reason, author and outcome. They hold what was done in deleted conversations too.
+
+        Args:
+            by: also in groups: by `day`, `model`, `upstream` or `conversation`. Deleted conversations are no groups.
+            days: only the last days, as in `savings`.
+        """
+        check_days(days)
+        first = first_day(self.clock(), days)
+        return await stats_of(self.store, [self.owner], by=check_by(by), first=first)
 
     async def switched_off(self) -> frozenset[str]:
         """Return the names of the conversations that are switched off, see `switch`."""

@@ -34,9 +34,11 @@ from refold.model.tokens import Usage, call_cost
 from refold.model.window import Fixed
 from refold.ports import records
 from refold.ports.records import (
+    NOT_KNOWN,
     Batch,
     Call,
     Compaction,
+    Delivery,
     Head,
     Session,
     StoredMessage,
@@ -624,6 +626,7 @@ class Journal:
         call_id: str = "",
         reply: bytes = b"",
         is_estimated: bool = False,
+        delivery: Delivery = NOT_KNOWN,
     ) -> Call:
         """Return the row of a call with its usage, by the provider's report or estimated, and the data about its window."""
         prices = state.frame.prices
@@ -642,6 +645,9 @@ class Journal:
             unsent=unsent,
             saved=saved,
             is_estimated=is_estimated,
+            upstream=delivery.upstream,
+            recoveries=delivery.recoveries,
+            added_ms=delivery.added_ms,
         )
 
     async def commit_draft(self, draft: CommitDraft) -> None:

@@ -187,7 +187,7 @@ def _first_change(
     size, now = folded.size, journal.clock()
     change = Compaction(
         id=journal.new_id(), branch=journal.head.branch, kind="reduce", base=journal.session.id, cut=size,
-        size=size, reason=reason, before=state.folded.tokens, after=folded.tokens,
+        size=size, reason=reason, moment=session.kind, before=state.folded.tokens, after=folded.tokens,
         shown=write_snapshot(folded, encoder(state)), at=now,
     )  # fmt: skip
     new = [structs.replace(one, reserve=()) for one in folded.past[-1:]]

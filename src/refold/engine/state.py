@@ -725,9 +725,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         """The tokens that the call of the last window did not send, by the provider's count, and the dollars that it saved."""
         sent = size_of(self.sent, self.frame)
         unsent = self.frame.instructions + self.sent.whole - sent
-        return max(0, round(unsent * usage.context / max(1, sent))), self.billed(
-            usage
-        ).saved - self.bill.saved
+        return round(unsent * usage.context / max(1, sent)), self.billed(usage).saved - self.bill.saved
 
     @cached_property
     def is_reported(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from refold.core.assemble import assemble
 from refold.core.plan_inputs import Frame
@@ -13,7 +13,7 @@ from refold.engine.summary_jobs import SummaryJobs
 from refold.model.budget import WindowSource
 from refold.model.message import Message
 from refold.model.tokens import Usage
-from refold.ports.records import CallTotals, Head
+from refold.ports.records import Head
 from refold.ports.store import Store
 
 
@@ -52,54 +52,6 @@ class Status(Struct, frozen=True):
     @property
     def needs_compaction(self) -> bool:
         return bool(self.flag)
-
-
-class Savings(Struct, frozen=True):
-    """The calls of an owner, added up: tokens and dollars that were spent, those that compaction saved, and the price of its
-    summaries.
-    """
-
-    replies: tuple[CallTotals, ...] = ()
-    """The calls for replies, by model."""
-    summaries: tuple[CallTotals, ...] = ()
-    """The calls for summaries, by model."""
-
-    @property
-    def sent(self) -> int:
-        """Tokens that the models read for replies."""
-        return sum(one.usage.prompt for one in self.replies)
-
-    @property
-    def unsent(self) -> int:
-        """Tokens that were not sent, because summaries and shortened messages stood for them."""
-        return sum(one.unsent for one in self.replies)
-
-    @property
-    def net_tokens(self) -> int:
-        """Tokens that were not sent, less those that summaries took."""
-        return self.unsent - sum(one.usage.prompt + one.usage.output for one in self.summaries)
-
-    @property
-    def net_dollars(self) -> float:
-        """Dollars that were not spent on replies, less the price of the summaries."""
-        return sum(one.saved for one in self.replies) - sum(one.dollars for one in self.summaries)
-
-    def document(self) -> dict[str, object]:
-        """The totals for programs: `refold stats --json` and `GET /refold/stats`. Their keys are documented and stay."""
-        return {
-            "sent": self.sent,
-            "unsent": self.unsent,
-            "net_tokens": self.net_tokens,
-            "net_dollars": self.net_dollars,
-            "replies": [structs.asdict(one) for one in self.replies],
-            "summaries": [structs.asdict(one) for one in self.summaries],
-        }
-
-
-async def savings_of(store: Store, owner: str, since: float) -> Savings:
-    found = await store.call_totals(owner, since)
-    replies, summaries = (tuple(one for one in found if one.kind == kind) for kind in ("reply", "summary"))
-    return Savings(replies, summaries)
 
 
 class Preview(Struct, frozen=True):

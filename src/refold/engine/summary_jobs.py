@@ -706,6 +706,7 @@ class LeasedJobs:
             base=session.id,
             cut=request.last,
             size=journal.head.next_seq,
+            moment="summary",
             recipe=recipe,
             at=journal.clock(),
         )

@@ -33,8 +33,9 @@ from refold.core.fold import REASON as BROKEN
 from refold.core.fold import violations_to_mend
 from refold.engine import actions
 from refold.engine.actions import Outcome
-from refold.engine.arguments import check_focus
+from refold.engine.arguments import check_days, check_focus
 from refold.engine.conversation import Conversation, take_prompt
+from refold.engine.effect import check_by, first_day, stats_of
 from refold.engine.settings import ConversationSettings, policy_for
 from refold.engine.state import State, SummaryAuthor
 from refold.gateway.app import MIB, Gateway, cancel_on_disconnect, error_location, header_texts
@@ -49,6 +50,7 @@ from refold.model.errors import (
     MAX_TOKENS,
     MIN_WINDOW,
     NOT_TOKENS,
+    AccessError,
     ConfigError,
     InvalidWindow,
     NotFound,
@@ -463,14 +465,36 @@ async def change_config(admin: Admin, request: Request) -> object:
 
 
 async def stats(admin: Admin, request: Request) -> object:
-    """The tokens and the money that were not sent, less what summaries cost; `days` restricts them to the latest."""
-    host, text = await admin.host(request), request.query_params.get("days", "")
+    """The effect of compaction in numbers. `days` restricts them to the latest, `by` groups them. With `all=true`, or by
+    owner, they are those of all owners: for an admin, and without conversations.
+    """
+    host, asked = await admin.host(request), request.query_params
+    by, days = check_by(asked.get("by")), _days(asked.get("days", ""))
+    if asked.get("all") != "true" and by != "owner":
+        found = await host.engine.stats(by=by, days=days)
+        return {"owner": host.engine.owner, "days": days, **found.document()}
+    if not request.state.admin:
+        raise AccessError(
+            "the figures of all owners are for an admin", hint="use an admin key (refold keys create --admin)"
+        )
+    if by == "conversation":
+        raise ConfigError("conversations are shown to their owner only", hint="leave out all=true")
+    store, first = host.engine.store, first_day(admin.gateway.now(), days)
+    found = await stats_of(store, await store.owners(), by=by, first=first)
+    return {"owner": None, "days": days, **found.document()}
+
+
+def _days(text: str) -> float | None:
+    """
+    Raises:
+        ConfigError: the text is no number of days.
+    """
     try:
         days = float(text) if text else None
     except ValueError:
         raise ConfigError("days must be a number of days", hint="such as 30") from None
-    found = await host.engine.savings(days=days)
-    return {"owner": host.engine.owner, "days": days, **found.document()}
+    check_days(days)
+    return days
 
 
 async def conversations(admin: Admin, request: Request) -> object:

@@ -224,7 +224,9 @@ class Gateway:
         if path == upstreams.PATH and scope["method"] == "GET" and len(self.targets) > 1:
             await self._list_models(scope, send, is_anthropic=shape == "anthropic")
             return
+        began = time.perf_counter()
         ticket = await self._ticket(scope, body, path, shape, call_id)
+        ticket.added_s = time.perf_counter() - began
         tickets.append(ticket)
         async with cancel_on_disconnect(receive):
             await self._relay.serve(ticket, send)

@@ -67,7 +67,7 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from refold.ports.models import Summariser
-from refold.ports.records import Head, HistoryPlace, Session, read_reply
+from refold.ports.records import NOT_KNOWN, Delivery, Head, HistoryPlace, Session, read_reply
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
 from refold.wire.message import decode_message
@@ -351,7 +351,15 @@ class LiveBranch:
         """Tokens of a request with its instructions, without the messages that only the provider holds."""
         return self.conversation.state.frame.instructions + made.sent.tokens
 
-    async def answered(self, made: Made, outcome: CallResult, call_id: str, *, held: int = 0) -> None:
+    async def answered(
+        self,
+        made: Made,
+        outcome: CallResult,
+        call_id: str,
+        *,
+        held: int = 0,
+        delivery: Delivery = NOT_KNOWN,
+    ) -> None:
         """Store the result of a call: its usage and its reply. `held` tokens of the usage belong to messages
         that only the provider holds, and are subtracted.
         """
@@ -371,6 +379,7 @@ class LiveBranch:
             reply=outcome.reply,
             is_estimated=is_estimated,
             is_blind=True,
+            delivery=delivery,
         )
 
     def _estimated(self, made: Made, outcome: CallResult) -> Usage:

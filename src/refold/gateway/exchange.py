@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing, suppress
@@ -70,6 +71,7 @@ from refold.model.errors import (
     StoreError,
     UpstreamUnavailable,
 )
+from refold.ports.records import Delivery
 from refold.text_work import run_text_act, run_text_work
 from refold.wire.json_codec import FIELDS
 
@@ -140,6 +142,9 @@ class Ticket:
         self._backlog = backlog
         self._upstream = targets[0].name if targets else ""
         """The upstream that was asked last."""
+        self.added_s = 0.0
+        """Time since the client's request was read, without the time that the upstream took."""
+        self._recoveries = 0
         self.name_fault = ""
         """Why the client's name of the conversation was replaced."""
         self.ignored = ""
@@ -271,7 +276,7 @@ class Ticket:
         incoming = self.incoming
         if self.hosted is None or incoming is None or self.hosted.live.is_earlier:
             raise RecoverySpent
-        held = incoming.held if incoming.held or not incoming.root else None
+        held, began = incoming.held if incoming.held or not incoming.root else None, time.perf_counter()
         try:
             made = await self.hosted.live.shrink(status if status >= 400 else None, refusal, held=held)
             await self._use_window(made)
@@ -280,7 +285,8 @@ class Ticket:
         except Exception as error:  # noqa: BLE001  # on any failure the client gets the provider's own refusal
             _log.warning("a call could not be made smaller: %s", type(error).__name__)
             raise RecoverySpent from None
-        self.action = "recovered"
+        self.action, self._recoveries = "recovered", self._recoveries + 1
+        self.added_s += time.perf_counter() - began
 
     async def keep(self, watcher: Watcher, status: int = 200) -> None:
         """Store the result of the call, once, even if the client disconnects meanwhile. The client waits for
@@ -297,7 +303,8 @@ class Ticket:
 
     async def _keep(self, exchange: Exchange, watcher: Watcher) -> None:
         outcome = await run_text_work(watcher.size, watcher.outcome)
-        answered = structs.replace(exchange, outcome=outcome, upstream=self._upstream)
+        delivery = Delivery(self._upstream, self._recoveries, round(1_000 * self.added_s, 3))
+        answered = structs.replace(exchange, outcome=outcome, upstream=self._upstream, delivery=delivery)
         is_hosted = self.hosted is not None and self.hosted.is_stored
         if not is_hosted and not exchange.is_after_gap:
             await self._store_later(answered)
@@ -307,7 +314,7 @@ class Ticket:
                 self._backlog.note_stored(await answered.store())
                 return
             live, held = self.hosted.live, exchange.incoming.held
-            await live.answered(self.made, outcome, self.call_id, held=held)
+            await live.answered(self.made, outcome, self.call_id, held=held, delivery=delivery)
             await exchange.host.note_compactions(live, self.made, outcome, self._upstream)
         except StoreError as error:
             _log.warning("a reply is stored later: %s", error.located)
@@ -469,7 +476,9 @@ class Relay:
         """
         try:
             if ticket.is_worth_counting:
+                began = time.perf_counter()
                 await self._count_first(ticket)
+                ticket.added_s += time.perf_counter() - began
             coming = await self._answer(ticket)
         except asyncio.CancelledError:
             await ticket.keep(Watcher(ticket.dialect))  # the provider may bill the call all the same
@@ -753,6 +762,7 @@ class Exchange(Struct, frozen=True):
     handout: StateHandout
     """The ids that the answer handed out."""
     outcome: CallResult | None = None
+    delivery: Delivery = Delivery()
     mark: bytes = b""
     """The hash of the whole history: a later request of the conversation contains it."""
     is_after_gap: bool = False
@@ -781,7 +791,7 @@ class Exchange(Struct, frozen=True):
         root, held = self.incoming.root, self.incoming.held
         if root and not held and self.outcome.usage:
             held = max(0, self.outcome.usage.context - live.count_sent(made))
-        await live.answered(made, self.outcome, self.call_id, held=held)
+        await live.answered(made, self.outcome, self.call_id, held=held, delivery=self.delivery)
         await self.host.note_compactions(live, made, self.outcome, self.upstream)
         await self.handout.answered_late(
             StateRow(

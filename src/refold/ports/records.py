@@ -120,7 +120,8 @@ class Compaction(Struct, frozen=True, kw_only=True):
     """The number of messages in the branch at that time."""
     reason: str = ""
     moment: str = ""
-    """When it was made, such as `before_call`, `manual` or `overflow`; empty for an arrival."""
+    """When it was made: a moment of the policy, such as `before_call`, `manual` or `overflow`; `new` or `resume` with a session,
+    `summary` for a summary job that is not installed. Empty for an arrival, and in rows of earlier versions."""
     recipe: str = ""
     before: int = 0
     after: int = 0
@@ -180,35 +181,106 @@ class Call(Struct, frozen=True, kw_only=True):
     """Dollars that the call would have cost more with all of them. Negative if the provider's cache had to be written anew."""
     is_estimated: bool = False
     """Whether the usage is an estimate, because the provider reported none."""
+    upstream: str = ""
+    """The upstream that answered; empty if not known."""
+    recoveries: int = 0
+    """How often the request was made smaller, or repaired, because the provider refused it, and sent again."""
+    added_ms: float | None = None
+    """Milliseconds between the client's request and the first one to the upstream, and for smaller ones; None if not measured."""
     reply: bytes = b""
     """The reply, as JSON, if the client keeps the history and may send another message in its place. Write-only:
     `CallRows.reply_to` reads it."""
 
 
-class CallTotals(Struct, frozen=True):
-    """The calls of one kind to one model, added up."""
+DAY_S = 86_400
+"""Seconds of a day: days are counted from the epoch, in UTC."""
 
-    model: str
+
+class Delivery(Struct, frozen=True):
+    """How a call came to its answer; the fields are those of `Call`."""
+
+    upstream: str = ""
+    recoveries: int = 0
+    added_ms: float | None = None
+
+
+NOT_KNOWN = Delivery()
+"""The delivery of a call that another program has made."""
+
+
+class CallSum(Struct, frozen=True, kw_only=True):
+    """Calls of one kind to one model at one upstream, added up: those of a day, or those of a conversation.
+
+    Calls with an estimated usage have sums of their own, so that measured figures are never mixed with estimates.
+    """
+
+    day: int = 0
+    """The number of the day since the epoch, in UTC; 0 for the sum of a conversation."""
+    conversation: str = ""
+    """Empty for the sum of a day."""
     kind: CallKind
+    model: str
+    upstream: str = ""
+    is_estimated: bool = False
     calls: int = 0
     usage: Usage = Usage()
     dollars: float = 0.0
     unsent: int = 0
     saved: float = 0.0
-    estimated: int = 0
-    """Calls whose usage is an estimate."""
+    recoveries: int = 0
+    added_ms: float = 0.0
+    timed: int = 0
+    """The number of calls whose added time was measured: `added_ms` is the sum of these."""
 
-    def with_call(self, call: Call) -> CallTotals:
-        return CallTotals(
-            self.model,
-            self.kind,
-            self.calls + 1,
-            self.usage + call.usage,
-            self.dollars + call.dollars,
-            self.unsent + call.unsent,
-            self.saved + call.saved,
-            self.estimated + call.is_estimated,
+    def plus(self, call: Call) -> CallSum:
+        return structs.replace(
+            self,
+            calls=self.calls + 1,
+            usage=self.usage + call.usage,
+            dollars=self.dollars + call.dollars,
+            unsent=self.unsent + call.unsent,
+            saved=self.saved + call.saved,
+            recoveries=self.recoveries + call.recoveries,
+            added_ms=self.added_ms + (call.added_ms or 0.0),
+            timed=self.timed + (call.added_ms is not None),
         )
+
+
+CountedOutcome: TypeAlias = Literal["installed", "undone", "failed", "superseded"]
+"""Installed: it took effect. Undone: it was taken back later, so it is counted twice. Failed: no model wrote its summary.
+Superseded: it was not needed any more."""
+
+
+class CompactionSum(Struct, frozen=True, kw_only=True):
+    """Compactions of a day with the same kind, reason, author and outcome, added up."""
+
+    day: int
+    """The day on which the compaction was made, or its summary planned; also for one that was undone later."""
+    kind: CompactionKind
+    reason: str
+    """`Compaction.moment`; empty for rows of versions that did not store it."""
+    author: str
+    """The author of its summary: `model`, `digest`, `mechanical`, `native`; empty if it wrote none."""
+    outcome: CountedOutcome
+    count: int = 0
+    before: int = 0
+    after: int = 0
+    """Tokens of the messages and summaries before and after, added up."""
+
+
+def day_of(at: float) -> int:
+    return int(at // DAY_S)
+
+
+def counted(row: Compaction, author: str, outcome: CountedOutcome) -> CompactionSum | None:
+    """One compaction as a sum; None for the copy that a fork has of a change of its base."""
+    if row.reason == _FORK_REASON:
+        return None
+    reason = row.moment or ("arrival" if row.kind == "arrival" else "")
+    return CompactionSum(
+        day=day_of(row.at), kind=row.kind, reason=reason, author=author, outcome=outcome,
+        count=1, before=row.before, after=row.after,
+    )  # fmt: skip
 
 
 class ClientKey(Struct, frozen=True, kw_only=True):

@@ -21,12 +21,13 @@ from refold.ports.records import (
     Batch,
     Call,
     CallKind,
-    CallTotals,
+    CallSum,
     ClientKey,
     CommandEntry,
     Compaction,
     CompactionKind,
     CompactionState,
+    CompactionSum,
     Embedding,
     Head,
     HistoryPlace,
@@ -224,12 +225,36 @@ class CallRows(Protocol):
         """The reply to a call; empty if it was not stored."""
         ...
 
-    async def call_totals(self, owner: str, since: float = 0.0) -> list[CallTotals]:
-        """The calls of all conversations since a time, added up by model and kind, in this order."""
+    async def conversation_calls(self, owner: str, since: float = 0.0) -> list[CallSum]:
+        """The calls since a time, added up by conversation, kind, model, upstream and `is_estimated`, in this order."""
         ...
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
         """The cost in dollars of all calls of a kind."""
+        ...
+
+
+class DayRows(Protocol):
+    """Calls and compactions added up by day. The transaction that stores a call or ends a compaction adds to the sums. They stay
+    when a conversation is deleted, and go with their owner.
+    """
+
+    async def call_days(self, owner: str, first: int = 0) -> list[CallSum]:
+        """The sums from a day on, in the order of day, kind, model, upstream and `is_estimated`. Calls that are not counted yet,
+        because an earlier version has stored them, are added in as long as their conversation is there.
+        """
+        ...
+
+    async def compaction_days(self, owner: str, first: int = 0) -> list[CompactionSum]:
+        """The sums from a day on, in the order of day, kind, reason, author and outcome, without those that are not counted."""
+        ...
+
+    async def uncounted(self, owner: str) -> tuple[int, int]:
+        """The number of calls and of compactions that are not counted, because an earlier version has stored them."""
+        ...
+
+    async def backfill(self, owner: str, limit: int) -> tuple[int, int]:
+        """Count some of them: `limit` of each at most. Returns how many calls and how many compactions; (0, 0) when all are."""
         ...
 
 
@@ -494,6 +519,7 @@ class Store(
     SessionRows,
     CompactionRows,
     CallRows,
+    DayRows,
     QueueRows,
     SummaryJobRows,
     SummaryCacheRows,

@@ -27,12 +27,14 @@ from refold.ports.records import (
     Batch,
     Call,
     CallKind,
-    CallTotals,
+    CallSum,
     ClientKey,
     CommandEntry,
     Compaction,
     CompactionKind,
     CompactionState,
+    CompactionSum,
+    CountedOutcome,
     Embedding,
     Head,
     HistoryPlace,
@@ -48,6 +50,8 @@ from refold.ports.records import (
     StoredSummary,
     copied_compaction,
     copied_raw_arrivals,
+    counted,
+    day_of,
 )
 from refold.stores.search import Nearest, said, weigh, worth
 from refold.text_work import run_text_work
@@ -121,6 +125,8 @@ class OwnerTables:
         self.embeddings: dict[str, dict[str, Embedding]] = {}
         self.calls: dict[str, Call] = {}
         self.replies: dict[str, bytes] = {}
+        self.call_days: dict[tuple[object, ...], CallSum] = {}
+        self.compaction_days: dict[tuple[object, ...], CompactionSum] = {}
         self.chains: dict[bytes, set[tuple[str, int]]] = {}
         self.pins: set[tuple[str, int]] = set()
         self.blobs: dict[tuple[str, bytes], bytes] = {}
@@ -236,6 +242,28 @@ class OwnerTables:
         holders = {branch for branch, held in self.chains.get(history, ()) if held == size}
         return any(self.heads[branch].format == head.format for branch in holders - {head.branch})
 
+    def keep_call(self, call: Call) -> None:
+        """Store a call, once, and add it to the sums of its day."""
+        if call.branch in self.heads and call.id not in self.calls:
+            self.calls[call.id] = structs.replace(call, reply=b"")
+            if call.reply:
+                self.replies[call.id] = call.reply
+            _add_call(self.call_days, call, day=day_of(call.at))
+
+    def count(self, row: Compaction, outcome: CountedOutcome) -> None:
+        """Add a compaction to the sums of its day."""
+        written = self.summaries.get(row.id)
+        added = counted(row, written.summary.author if written else "", outcome)
+        if added is not None:
+            key = added.day, added.kind, added.reason, added.author, added.outcome
+            known = self.compaction_days.get(key, structs.replace(added, count=0, before=0, after=0))
+            self.compaction_days[key] = structs.replace(
+                known,
+                count=known.count + 1,
+                before=known.before + added.before,
+                after=known.after + added.after,
+            )
+
     def embed(self, embeddings: Sequence[Embedding]) -> int:
         fitting = [one for one in embeddings if _is_of(one, self.sessions.get(one.session))]
         for one in fitting:
@@ -329,7 +357,8 @@ class PendingCommit:
         self._sessions = ChainMap[str, Session]({}, tables.sessions)
         self._compactions = ChainMap[str, Compaction]({}, tables.compactions)
         self._summaries = ChainMap[str, StoredSummary]({}, tables.summaries)
-        self._calls = ChainMap[str, Call]({}, tables.calls)
+        self._calls: tuple[Call, ...] = ()
+        self._ended: list[tuple[Compaction, CountedOutcome]] = []
         self._chains: tuple[bytes, ...] = ()
         self._blobs: tuple[bytes, ...] = ()
         self._embeddings: tuple[Embedding, ...] = ()
@@ -352,9 +381,7 @@ class PendingCommit:
             self._begin(batch.opens, batch.opens.first, batch.at)
         if batch.undoes:
             self._undo(batch.undoes)
-        for call in batch.calls:
-            if call.branch in self._tables.heads:
-                self._calls.setdefault(call.id, call)
+        self._calls = batch.calls
         self._chains, self._embeddings, self._blobs = batch.chains, batch.embeddings, batch.blobs
         notes = self.head.notes if batch.notes is None else batch.notes
         model = self.head.model if batch.model is None else batch.model
@@ -374,8 +401,10 @@ class PendingCommit:
         tables.embed(self._embeddings)
         tables.compactions.update(self._compactions.maps[0])
         tables.summaries.update(self._summaries.maps[0])
-        tables.replies |= {call.id: call.reply for call in self._calls.maps[0].values() if call.reply}
-        tables.calls |= {key: structs.replace(call, reply=b"") for key, call in self._calls.maps[0].items()}
+        for row, outcome in self._ended:
+            tables.count(row, outcome)
+        for call in self._calls:
+            tables.keep_call(call)
         for size, one in enumerate(self._chains, head.next_seq - len(self._chains) + 1):
             tables.chains.setdefault(one, set()).add((head.branch, size))
         tables.blobs |= {(head.conversation, sha256(body).digest()): body for body in self._blobs}
@@ -418,6 +447,7 @@ class PendingCommit:
         self._compactions[compaction.id] = structs.replace(
             compaction, number=self._next_number(), state="installed", session=opens.id if opens else ""
         )
+        self._ended.append((compaction, "installed"))
         if opens is None and compaction.kind != "arrival":
             self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
 
@@ -457,6 +487,8 @@ class PendingCommit:
                 is_within = row.base == child and row.branch == branch
                 if is_within and row.state == "installed" and row.kind != "arrival":
                     self._compactions[row.id] = structs.replace(row, state="undone")
+                    self._ended.append((row, "undone"))
+        self._ended.append((compaction, "undone"))
         self._compactions[which] = structs.replace(compaction, state="undone")
         self.head = structs.replace(self.head, epoch=self.head.epoch + 1)
 
@@ -716,13 +748,26 @@ class MemoryStore:
     async def places(self, owner: str, hashes: Sequence[bytes]) -> list[HistoryPlace]:
         return self._tables(owner).places(hashes)
 
-    async def call_totals(self, owner: str, since: float = 0.0) -> list[CallTotals]:
-        found: dict[tuple[str, CallKind], CallTotals] = {}
-        for call in self._tables(owner).calls.values():
+    async def conversation_calls(self, owner: str, since: float = 0.0) -> list[CallSum]:
+        tables, found = self._tables(owner), dict[tuple[object, ...], CallSum]()
+        for call in tables.calls.values():
             if call.at >= since:
-                key = call.model, call.kind
-                found[key] = found.get(key, CallTotals(*key)).with_call(call)
+                _add_call(found, call, conversation=tables.heads[call.branch].conversation)
         return [found[key] for key in sorted(found)]
+
+    async def call_days(self, owner: str, first: int = 0) -> list[CallSum]:
+        days = self._tables(owner).call_days
+        return [days[key] for key in sorted(days) if days[key].day >= first]
+
+    async def compaction_days(self, owner: str, first: int = 0) -> list[CompactionSum]:
+        days = self._tables(owner).compaction_days
+        return [days[key] for key in sorted(days) if days[key].day >= first]
+
+    async def uncounted(self, owner: str) -> tuple[int, int]:  # noqa: ARG002 - it has no rows of earlier versions
+        return 0, 0
+
+    async def backfill(self, owner: str, limit: int) -> tuple[int, int]:  # noqa: ARG002 - likewise
+        return 0, 0
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
         calls = await self.calls(owner, conversation, EVERYTHING)
@@ -785,8 +830,7 @@ class MemoryStore:
     async def reply(self, owner: str, which: str, holder: str, written: StoredSummary, *calls: Call) -> bool:
         tables = self._tables(owner)
         for call in calls:
-            if call.branch in tables.heads:
-                tables.calls.setdefault(call.id, call)
+            tables.keep_call(call)
         row = tables.compactions.get(which)
         if row is None or row.state in HAS_ENDED:
             return False
@@ -811,6 +855,8 @@ class MemoryStore:
         if row is None:
             return False
         tables.compactions[which] = structs.replace(row, state=state, error=error, holder="", until=0.0)
+        if state == "failed" or state == "superseded":  # noqa: PLR1714 - mypy narrows this form only
+            tables.count(row, state)
         return True
 
     async def failures(self, owner: str, branch: str) -> tuple[int, float]:
@@ -1001,6 +1047,17 @@ def _held(tables: OwnerTables, which: str, holder: str) -> Compaction | None:
     """A compaction that has not ended, if this holder has its lease."""
     row = tables.compactions.get(which)
     return row if row and row.holder == holder and row.state not in HAS_ENDED else None
+
+
+def _add_call(
+    sums: dict[tuple[object, ...], CallSum], call: Call, *, day: int = 0, conversation: str = ""
+) -> None:
+    key = day, conversation, call.kind, call.model, call.upstream, call.is_estimated
+    empty = CallSum(
+        day=day, conversation=conversation, kind=call.kind, model=call.model, upstream=call.upstream,
+        is_estimated=call.is_estimated,
+    )  # fmt: skip
+    sums[key] = sums.get(key, empty).plus(call)
 
 
 def _holds(row: Session, branch: str, seq: int) -> bool:

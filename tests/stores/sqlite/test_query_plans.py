@@ -25,7 +25,8 @@ WHOLE_TABLES = {
 }
 SUMMARY = '{"text": "", "first": 0, "last": 0, "tokens": 0}'
 UNORDERED = {
-    "sum_calls": "all calls of an owner are added up, by the few models",
+    "sum_conversation_calls": "the calls of an owner are added up by conversation",
+    "sum_days": "the sums of some days are added to those that are not counted yet",
     "find_conversations": "words in titles are looked for one by one, in the order of the list",
     "find_summary": "the few that ever had one number are sorted",
     "search_messages": "the best of those that match are sorted",

@@ -46,6 +46,7 @@ def declare(app: typer.Typer) -> None:
         cls=WholeLines, help="The store as a whole: upgrade, check, copy, move, clean.", rich_markup_mode=None
     )
     db.command("upgrade", epilog="Example: refold db upgrade --store sqlite:///chats.db")(upgrade)
+    db.command("backfill", epilog="Example: refold db backfill")(backfill)
     db.command("check", epilog="Example: refold db check")(check)
     db.command("backup", epilog="Example: refold db backup chats-backup.db")(backup)
     db.command("vacuum", epilog="Example: refold db vacuum")(vacuum)
@@ -87,6 +88,30 @@ def upgrade(store: StoreUrl = "", as_json: Json = False) -> int:
         return _show({"upgraded": True, "conversations": count}, words, as_json=as_json)
 
     return with_store(store, act, begins=True)
+
+
+BACKFILL_BATCH = 1_000
+"""Rows of one transaction: other writers wait for some tens of milliseconds."""
+
+
+def backfill(store: StoreUrl = "", as_json: Json = False) -> int:
+    """Count the calls and compactions of earlier versions in the sums by day, each once.
+
+    The sums stay when a conversation is deleted. The store can be in use meanwhile, and the command can be stopped and run again.
+    """
+    from refold.cli.store_access import with_store
+
+    async def act(opened: Store) -> int:
+        calls = compactions = 0
+        for owner in await opened.owners():
+            while any(some := await opened.backfill(owner, BACKFILL_BATCH)):
+                calls, compactions = calls + some[0], compactions + some[1]
+                output.progress(f"counted {calls:,} calls and {compactions:,} compactions")
+        output.progress("")
+        words = f"counted {plural(calls, 'call')} and {plural(compactions, 'compaction')} of earlier versions"
+        return _show({"calls": calls, "compactions": compactions}, words, as_json=as_json)
+
+    return with_store(store, act)
 
 
 def check(store: StoreUrl = "", as_json: Json = False) -> int:

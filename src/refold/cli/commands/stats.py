@@ -1,4 +1,4 @@
-"""`refold stats`: the tokens and the money that compaction saved, less the price of its summaries."""
+"""`refold stats`: the effect of compaction in numbers, less the price of its summaries."""
 
 from __future__ import annotations
 
@@ -9,31 +9,46 @@ import typer
 
 from refold.cli import output
 from refold.cli.options import Json, StoreOptions, expanded
-from refold.cli.output import align, plain
+from refold.cli.output import align, percent, plain, plural
 
 if TYPE_CHECKING:
+    from refold.engine.effect import CallTotals, CompactionTotals, Effect, Savings, Stats
     from refold.engine.engine import Engine
-    from refold.engine.status import Savings
-    from refold.ports.records import CallTotals
 
-_NUMBERS = frozenset({"calls", "tokens", "$", "sent", "not sent", "saved $"})
+_NUMBERS = frozenset(
+    {"calls", "tokens", "$", "sent", "not sent", "saved $", "cache", "ms", "count", "before", "after"}
+)
+MOST_ROWS = 50
+"""Groups that are shown to people; --json has more."""
 
 
 def declare(app: typer.Typer) -> None:
-    app.command(epilog="Example: refold stats --days 30")(expanded(stats))
+    app.command(epilog="Example: refold stats --by day --days 30")(expanded(stats))
 
 
 def stats(
     *,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="GROUPS",
+            help="Also in groups: day, model, upstream, conversation or owner.",
+            show_default=False,
+        ),
+    ] = "",
     days: Annotated[
         float | None,
         typer.Option(
             "--days",
             metavar="N",
-            help="Only the calls of the last N days. Default: all calls.",
+            help="Only the last N days, in UTC; today is one of them. Default: all.",
             show_default=False,
         ),
     ] = None,
+    all_owners: Annotated[
+        bool, typer.Option("--all", help="Of all owners together; --by owner is too.", show_default=False)
+    ] = False,
     place: StoreOptions,
     as_json: Json = False,
 ) -> int:
@@ -41,22 +56,46 @@ def stats(
 
     Every call is compared with the same call with the whole history, at the prices of its model, as if that had always been in
     the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated and marked with ~, and a note says for how
-    many calls. Calls of versions before this one are not counted.
+    many calls. Calls in deleted conversations are counted.
     """
     from refold.cli import store_access
+    from refold.engine.arguments import check_days
+    from refold.engine.effect import check_by, first_day, stats_of
+
+    groups, is_all = check_by(by), all_owners or by == "owner"
+    check_days(days)
 
     async def act(engine: Engine) -> int:
-        found = await engine.savings(days=days)
+        owners = await engine.store.owners() if is_all else [place.owner]
+        first = first_day(engine.clock(), days)
+        found = await stats_of(engine.store, owners, by=groups, first=first)
+        whose = "any owner" if is_all else f"the owner {plain(place.owner)!r}"
         if as_json:
-            output.write_json({"owner": place.owner, "days": days, **found.document()})
-        elif found.replies or found.summaries:
-            output.write(f"{_totals(found)}\n{_models(found.replies)}")
-            _note_prices(found)
+            output.write_json({"owner": None if is_all else place.owner, "days": days, **found.document()})
+        elif found.total.replies.calls or found.total.summaries.calls:
+            _show(found)
         else:
-            output.note(f"no calls of the owner {plain(place.owner)!r} were recorded")
+            output.note(f"no calls of {whose} were recorded")
         return 0
 
     return store_access.look(place, act)
+
+
+def _show(found: Stats) -> None:
+    output.write(_totals(found.savings))
+    if found.by is None:
+        output.write(f"\n{_models(found.savings.replies)}")
+    elif found.groups:
+        output.write(f"\n{_groups(found)}")
+    output.write(f"\n{_facts(found.total)}\n")
+    if found.compactions:
+        output.write(f"\n{_compactions(found.compactions, by_day=found.by == 'day')}")
+    _note_prices(found.savings)
+    if (more := found.left_out + max(0, len(found.groups) - MOST_ROWS)) > 0:
+        output.note(f"{plural(more, 'group')} more: --json shows up to 1,000")
+    if found.uncounted:
+        what = plural(found.uncounted, "compaction")
+        output.note(f"{what} of earlier versions not counted: run refold db backfill")
 
 
 def _totals(found: Savings) -> str:
@@ -86,7 +125,53 @@ def _models(replies: Sequence[CallTotals]) -> str:
         )
         for one in replies
     ]
-    return align(("calls", "sent", "not sent", "$", "saved $", "model"), rows, _NUMBERS, cuts=("model",))
+    head = ("calls", "sent", "not sent", "$", "saved $", "model")
+    return align(head, rows, _NUMBERS, cuts=("model",))
+
+
+def _groups(found: Stats) -> str:
+    shown = found.groups[-MOST_ROWS:] if found.by == "day" else found.groups[:MOST_ROWS]
+    rows = [_group(one) for one in shown]
+    head = ("calls", "sent", "not sent", "$", "saved $", "cache", "ms", found.by or "")
+    return align(head, rows, _NUMBERS, optional=("ms", "cache"), cuts=(found.by or "",))
+
+
+def _group(one: Effect) -> tuple[str, ...]:
+    mark = "~" if one.is_estimated else ""
+    return (
+        f"{one.replies.calls + one.summaries.calls:,}",
+        f"{mark}{one.sent:,}",
+        f"{mark}{one.replies.unsent:,}",
+        f"{mark}{shown_dollars(one.dollars)}",
+        f"{mark}{shown_dollars(one.net_dollars)}",
+        "-" if one.cache_hit_rate is None else percent(one.cache_hit_rate),
+        "-" if one.added_ms is None else f"{one.added_ms:,.1f}",
+        plain(one.name) or "-",
+    )
+
+
+def _facts(total: Effect) -> str:
+    """The figures that are no sums of tokens or dollars, in a line."""
+    hits = "not known" if total.cache_hit_rate is None else percent(total.cache_hit_rate)
+    added = "not measured" if total.added_ms is None else f"{total.added_ms:,.1f} ms"
+    return f"cache hits: {hits}   recoveries: {total.replies.recoveries:,}   added per call: {added}"
+
+
+def _compactions(rows: Sequence[CompactionTotals], *, by_day: bool) -> str:
+    head = ("count", "before", "after", "outcome", "author", "reason", *(("day",) if by_day else ()))
+    cells = [
+        (
+            f"{one.count:,}",
+            f"{one.before:,}",
+            f"{one.after:,}",
+            plain(one.outcome),
+            plain(one.author) or "-",
+            plain(one.reason) or "-",
+            *((one.day,) if by_day else ()),
+        )
+        for one in rows
+    ]
+    return align(head, cells, _NUMBERS, optional=("after", "before"))
 
 
 def _note_prices(found: Savings) -> None:

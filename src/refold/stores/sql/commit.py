@@ -15,6 +15,7 @@ from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.ports.records import Batch, Head, InstalledCompaction, Session, StoredMessage
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import find_key
+from refold.stores.sql.days import count, count_ended
 from refold.stores.sql.queries import Parameters, Transaction, reach
 from refold.stores.sql.queue import take
 from refold.stores.sql.search import embed, forget
@@ -135,6 +136,7 @@ def _install(head: Head, change: InstalledCompaction, at: float) -> Transaction[
     row = structs.replace(compaction, branch=head.branch, session=opens.id if opens else "")
     if not (yield "install_compaction", rows.of_compaction(head.owner, row)):
         raise Conflict("this compaction was installed already")
+    yield from count(head.owner, row, "installed", written.summary.author if written else "")
     if change.summarises and written is not None:
         yield "point_summary", {"owner": head.owner, "id": change.summarises, "summary": written.id}
     if opens is None:
@@ -158,12 +160,14 @@ def _undo(head: Head, which: str) -> Transaction[Head]:
     found = yield "undo_compaction", {"owner": head.owner, "id": which, "branch": head.branch}
     if not found:
         raise NotFound("there is no such compaction to take back")
-    child = found[0][0]
+    yield from count_ended(head.owner, found)
+    child = rows.to_compaction(found[0][1:]).session
     if not child:
         return head
     if child != head.session:
         raise Conflict("a later session has begun since")
-    yield "undo_changes", {"owner": head.owner, "branch": head.branch, "session": child}
+    others = yield "undo_changes", {"owner": head.owner, "branch": head.branch, "session": child}
+    yield from count_ended(head.owner, others)
     parents = yield "undo_session", {"owner": head.owner, "id": child, "last": head.next_seq}
     parent = parents[0][0]
     if not (yield "reopen_session", {"owner": head.owner, "id": parent, "branch": head.branch}):

@@ -17,7 +17,7 @@ from refold.model.errors import NotFound
 from refold.ports.records import (
     Call,
     CallKind,
-    CallTotals,
+    CallSum,
     ClientKey,
     Compaction,
     CompactionKind,
@@ -302,9 +302,9 @@ def calls(owner: str, conversation: str, limit: int = 1_000) -> Transaction[list
     return [rows.to_call(row) for row in reversed(found)]
 
 
-def call_totals(owner: str, since: float = 0.0) -> Transaction[list[CallTotals]]:
-    found = yield "sum_calls", {"owner": owner, "since": since}
-    return [rows.to_totals(row) for row in found]
+def conversation_calls(owner: str, since: float = 0.0) -> Transaction[list[CallSum]]:
+    found = yield "sum_conversation_calls", {"owner": owner, "since": since}
+    return [rows.to_conversation_calls(row) for row in found]
 
 
 def spent(owner: str, conversation: str, kind: CallKind) -> Transaction[float]:

@@ -16,10 +16,11 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.records import (
     Call,
-    CallTotals,
+    CallSum,
     ClientKey,
     CommandEntry,
     Compaction,
+    CompactionSum,
     Embedding,
     Head,
     Listed,
@@ -115,7 +116,11 @@ def to_client_key(row: Row) -> ClientKey:
 
 
 def to_call(row: Row) -> Call:
-    which, branch, session, kind, size, model, *usage, receipt, dollars, at, unsent, saved, is_estimated = row
+    which, branch, session, kind, size, model, *numbers = row
+    usage, (receipt, dollars, at, unsent, saved, is_estimated, upstream, recoveries, added_ms) = (
+        numbers[:-9],
+        numbers[-9:],
+    )
     return Call(
         id=which,
         branch=branch,
@@ -130,6 +135,9 @@ def to_call(row: Row) -> Call:
         unsent=unsent,
         saved=saved,
         is_estimated=bool(is_estimated),
+        upstream=upstream,
+        recoveries=recoveries,
+        added_ms=added_ms,
     )
 
 
@@ -143,10 +151,47 @@ def to_command(row: Row) -> CommandEntry:
     return CommandEntry(id=which, branch=branch, session=session, size=size, text=text, reply=reply, at=at)
 
 
-def to_totals(row: Row) -> CallTotals:
-    model, kind, calls, *usage, dollars, unsent, saved, estimated = row
-    spent = Usage(*map(int, usage))
-    return CallTotals(model, kind, calls, spent, float(dollars), int(unsent), float(saved), int(estimated))
+def to_day(row: Row) -> CallSum:
+    return structs.replace(_call_sum(row[1:]), day=row[0])
+
+
+def to_conversation_calls(row: Row) -> CallSum:
+    return structs.replace(_call_sum(row[1:]), conversation=row[0])
+
+
+def _call_sum(row: Row) -> CallSum:
+    (
+        kind,
+        model,
+        upstream,
+        is_estimated,
+        calls,
+        *usage,
+        dollars,
+        unsent,
+        saved,
+        recoveries,
+        added_ms,
+        timed,
+    ) = row
+    return CallSum(
+        kind=kind,
+        model=model,
+        upstream=upstream,
+        is_estimated=bool(is_estimated),
+        calls=int(calls),
+        usage=Usage(*map(int, usage)),
+        dollars=float(dollars),
+        unsent=int(unsent),
+        saved=float(saved),
+        recoveries=int(recoveries),
+        added_ms=float(added_ms),
+        timed=int(timed),
+    )
+
+
+def to_compaction_day(row: Row) -> CompactionSum:
+    return CompactionSum(**dict(zip(CompactionSum.__struct_fields__, row, strict=True)))
 
 
 def to_listed(row: Row) -> Listed:
@@ -221,7 +266,11 @@ def of_session(head: Head, session: Session) -> Parameters:
 
 
 def of_compaction(owner: str, compaction: Compaction) -> Parameters:
-    return {"owner": owner} | structs.asdict(compaction)
+    return {"owner": owner, "is_counted": True} | structs.asdict(compaction)
+
+
+def of_compaction_sum(owner: str, added: CompactionSum) -> Parameters:
+    return {"owner": owner} | structs.asdict(added)
 
 
 def of_summary(owner: str, branch: str, written: StoredSummary) -> Parameters:
@@ -243,7 +292,7 @@ def of_embedding(owner: str, embedding: Embedding) -> Parameters:
 
 def of_call(owner: str, call: Call) -> Parameters:
     fields = structs.asdict(call)
-    return {"owner": owner} | structs.asdict(fields.pop("usage")) | fields
+    return {"owner": owner, "is_counted": True} | structs.asdict(fields.pop("usage")) | fields
 
 
 def of_queued(head: Head, entry: QueuedEntry) -> Parameters:

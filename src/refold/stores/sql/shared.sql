@@ -6,15 +6,16 @@ INSERT INTO blob (owner, conversation, digest, body) VALUES (:owner, :conversati
 ON CONFLICT (owner, conversation, digest) DO NOTHING
 
 -- name: add_call
--- Note a call, once, in the conversation that its branch belongs to.
+-- Note a call, once, in the conversation that its branch belongs to. A trigger adds it to the sums of its day.
 INSERT INTO call (
     owner, id, conversation, branch, session, kind, size, model,
-    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved, is_estimated
+    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved, is_estimated,
+    upstream, recoveries, added_ms, is_counted
 )
 SELECT
     owner, :id, conversation, id, :session, :kind, :size, :model,
     :input, :cache_read, :cache_write, :output, :reasoning, :last_prompt, :receipt, :dollars, :at, :unsent, :saved,
-    :is_estimated
+    :is_estimated, :upstream, :recoveries, :added_ms, :is_counted
 FROM branch
 WHERE owner = :owner AND id = :branch
 ON CONFLICT (owner, id) DO NOTHING
@@ -22,6 +23,15 @@ ON CONFLICT (owner, id) DO NOTHING
 -- name: add_chain
 -- Note the hash of a branch up to a message.
 INSERT INTO chain (owner, branch, size, hash) VALUES (:owner, :branch, :size, :hash)
+
+-- name: add_compactions
+-- Add compactions to the sums of their day.
+INSERT INTO compaction_day (owner, day, kind, reason, author, outcome, count, before, after)
+VALUES (:owner, :day, :kind, :reason, :author, :outcome, :count, :before, :after)
+ON CONFLICT (owner, day, kind, reason, author, outcome) DO UPDATE SET
+    count = compaction_day.count + excluded.count,
+    before = compaction_day.before + excluded.before,
+    after = compaction_day.after + excluded.after
 
 -- name: add_conversation
 -- Begin a conversation, unless it is there.
@@ -56,10 +66,10 @@ INSERT INTO pin (owner, branch, seq) VALUES (:owner, :branch, :seq) ON CONFLICT 
 -- Note that a message which a fork shares is shown there as it came.
 INSERT INTO compaction (
     owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
-    before, after, edits, holder, until, attempts, error, at, shown
+    before, after, edits, holder, until, attempts, error, at, shown, is_counted
 ) VALUES (
     :owner, :id, :branch, 0, 'arrival', 'undone', :base, :session, :cut, :size, :reason, :moment, :recipe,
-    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown
+    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown, :is_counted
 )
 
 -- name: add_reply
@@ -94,9 +104,38 @@ RETURNING id, branch, number, kind, state, base, session, cut, size, reason, mom
 INSERT INTO pin (owner, branch, seq)
 SELECT owner, :branch, seq FROM pin WHERE owner = :owner AND branch = :base AND seq < :base_seq
 
+-- name: count_calls
+-- Add some calls of an owner to the sums of their days: those that an earlier version has stored. A trigger does it.
+UPDATE call SET is_counted = :is_counted
+WHERE owner = :owner AND NOT is_counted AND ordinal IN (
+    SELECT ordinal FROM call WHERE owner = :owner AND NOT is_counted ORDER BY ordinal LIMIT :limit
+)
+RETURNING id
+
+-- name: count_compactions
+-- Mark some compactions of an owner as counted: those that an earlier version has stored, and that have ended.
+UPDATE compaction SET is_counted = :is_counted
+WHERE owner = :owner AND NOT is_counted AND ordinal IN (
+    SELECT ordinal FROM compaction
+    WHERE owner = :owner AND NOT is_counted AND (number > 0 OR state IN ('failed', 'superseded'))
+    ORDER BY ordinal
+    LIMIT :limit
+)
+RETURNING id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
+    before, after, edits, holder, until, attempts, error, at
+
 -- name: count_failures
 -- How many compactions of a branch have failed since a model last wrote one, and when the newest of them was planned.
 SELECT count(*), coalesce(max(at), 0.0) FROM compaction WHERE owner = :owner AND branch = :branch AND state = 'failed'
+
+-- name: count_uncounted
+-- How many calls and how many compactions of an owner are not in the sums of their days.
+SELECT
+    (SELECT count(*) FROM call WHERE owner = :owner AND NOT is_counted),
+    (
+        SELECT count(*) FROM compaction
+        WHERE owner = :owner AND NOT is_counted AND (number > 0 OR state IN ('failed', 'superseded'))
+    )
 
 -- name: count_summarised
 -- How often a branch was summarised, apart from what was taken back.
@@ -317,7 +356,8 @@ SELECT id, body, at, carry FROM summary WHERE owner = :owner AND id = :id
 -- End a compaction that comes to nothing, or put it back.
 UPDATE compaction SET state = :state, error = :error, holder = '', until = 0
 WHERE owner = :owner AND id = :id AND holder = :holder AND state IN ('planned', 'running', 'summarised')
-RETURNING id
+RETURNING is_counted, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
+    before, after, edits, holder, until, attempts, error, at
 
 -- name: has_keys
 -- Was a key ever made, for any owner?
@@ -327,19 +367,19 @@ SELECT EXISTS (SELECT 1 FROM api_key)
 -- Put a compaction into effect, once: one that was planned or given up before takes its row; one that was in effect never changes.
 INSERT INTO compaction (
     owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
-    before, after, edits, holder, until, attempts, error, at, shown
+    before, after, edits, holder, until, attempts, error, at, shown, is_counted
 ) VALUES (
     :owner, :id, :branch,
     (SELECT coalesce(max(number), 0) + 1 FROM compaction WHERE owner = :owner AND branch = :branch),
     :kind, 'installed', :base, :session, :cut, :size, :reason, :moment, :recipe,
-    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown
+    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown, :is_counted
 )
 ON CONFLICT (owner, id) DO UPDATE SET
     number = excluded.number, kind = excluded.kind, state = excluded.state, base = excluded.base,
     session = excluded.session, cut = excluded.cut, size = excluded.size, reason = excluded.reason,
     moment = excluded.moment, recipe = excluded.recipe, before = excluded.before, after = excluded.after,
     edits = excluded.edits, holder = excluded.holder, until = excluded.until, attempts = excluded.attempts,
-    error = excluded.error, at = excluded.at, shown = excluded.shown
+    error = excluded.error, at = excluded.at, shown = excluded.shown, is_counted = excluded.is_counted
 WHERE compaction.number = 0 AND compaction.branch = excluded.branch
 RETURNING number
 
@@ -387,7 +427,8 @@ ORDER BY ordinal
 -- The newest calls of a conversation, newest first.
 SELECT
     id, branch, session, kind, size, model,
-    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved, is_estimated
+    input, cache_read, cache_write, output, reasoning, last_prompt, receipt, dollars, at, unsent, saved, is_estimated,
+    upstream, recoveries, added_ms
 FROM call
 WHERE owner = :owner AND conversation = :conversation
 ORDER BY ordinal DESC
@@ -401,6 +442,13 @@ FROM compaction
 WHERE owner = :owner AND branch = :branch
 ORDER BY ordinal DESC
 LIMIT :limit
+
+-- name: list_compaction_days
+-- The compactions of an owner from a day on, added up by day.
+SELECT day, kind, reason, author, outcome, count, before, after
+FROM compaction_day
+WHERE owner = :owner AND day >= :first
+ORDER BY day, kind, reason, author, outcome
 
 -- name: list_embeddings
 -- A page of what the sessions of a conversation were about, by one embedder, oldest first.
@@ -506,10 +554,10 @@ UPDATE conversation SET title = :title, folded = :folded WHERE owner = :owner AN
 -- Write a compaction down before work on it begins, unless it is there.
 INSERT INTO compaction (
     owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
-    before, after, edits, holder, until, attempts, error, at, shown
+    before, after, edits, holder, until, attempts, error, at, shown, is_counted
 ) VALUES (
     :owner, :id, :branch, 0, :kind, 'planned', :base, :session, :cut, :size, :reason, :moment, :recipe,
-    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown
+    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown, :is_counted
 )
 ON CONFLICT (owner, id) DO NOTHING
 
@@ -576,14 +624,34 @@ UPDATE branch SET base_number = :base_number WHERE owner = :owner AND id = :id
 -- What all calls of a kind in a conversation took, in dollars.
 SELECT coalesce(sum(dollars), 0.0) FROM call WHERE owner = :owner AND conversation = :conversation AND kind = :kind
 
--- name: sum_calls
--- The calls of an owner since a time, added up by model and kind.
-SELECT model, kind, count(*), sum(input), sum(cache_read), sum(cache_write), sum(output), sum(reasoning),
-    sum(dollars), sum(unsent), sum(saved), sum(CASE WHEN is_estimated THEN 1 ELSE 0 END)
+-- name: sum_conversation_calls
+-- The calls of an owner since a time, added up by conversation.
+SELECT conversation, kind, model, upstream, is_estimated,
+    count(*), sum(input), sum(cache_read), sum(cache_write), sum(output), sum(reasoning),
+    sum(dollars), sum(unsent), sum(saved), sum(recoveries), coalesce(sum(added_ms), 0.0), count(added_ms)
 FROM call
 WHERE owner = :owner AND at >= :since
-GROUP BY model, kind
-ORDER BY model, kind
+GROUP BY conversation, kind, model, upstream, is_estimated
+ORDER BY conversation, kind, model, upstream, is_estimated
+
+-- name: sum_days
+-- The calls of an owner from a day on, added up by day, with those that are not counted yet.
+SELECT day, kind, model, upstream, is_estimated,
+    sum(calls), sum(input), sum(cache_read), sum(cache_write), sum(output), sum(reasoning),
+    sum(dollars), sum(unsent), sum(saved), sum(recoveries), sum(added_ms), sum(timed)
+FROM (
+    SELECT day, kind, model, upstream, is_estimated,
+        calls, input, cache_read, cache_write, output, reasoning, dollars, unsent, saved, recoveries, added_ms, timed
+    FROM call_day
+    WHERE owner = :owner AND day >= :first
+    UNION ALL
+    SELECT day, kind, model, upstream, is_estimated,
+        calls, input, cache_read, cache_write, output, reasoning, dollars, unsent, saved, recoveries, added_ms, timed
+    FROM uncounted_call
+    WHERE owner = :owner AND day >= :first
+) AS found
+GROUP BY day, kind, model, upstream, is_estimated
+ORDER BY day, kind, model, upstream, is_estimated
 
 -- name: swap_learnt
 -- Keep what was learnt in place of what was seen, unless that is another by now.
@@ -595,12 +663,15 @@ RETURNING key
 -- Take back the changes that were made in a session that is undone.
 UPDATE compaction SET state = 'undone'
 WHERE owner = :owner AND branch = :branch AND base = :session AND state = 'installed' AND kind <> 'arrival'
+RETURNING is_counted, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
+    before, after, edits, holder, until, attempts, error, at
 
 -- name: undo_compaction
 -- Take a compaction back that is in effect.
 UPDATE compaction SET state = 'undone'
 WHERE owner = :owner AND id = :id AND branch = :branch AND state = 'installed'
-RETURNING session
+RETURNING is_counted, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
+    before, after, edits, holder, until, attempts, error, at
 
 -- name: undo_session
 -- Take a session out of the line.

@@ -12,7 +12,7 @@ from typing import Any, Concatenate
 
 from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, StoredSummary
 from refold.stores.sql import conversations as chats
-from refold.stores.sql import queue
+from refold.stores.sql import days, queue
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
 from refold.stores.sql.commit import commit, committed, encode_messages, text_size
@@ -82,8 +82,12 @@ class SqlStore:
     summary = _reads(chats.summary)
     calls = _reads(chats.calls)
     reply_to = _reads(chats.reply_to)
-    call_totals = _reads(chats.call_totals)
+    conversation_calls = _reads(chats.conversation_calls)
     spent = _reads(chats.spent)
+    call_days = _reads(days.call_days)
+    compaction_days = _reads(days.compaction_days)
+    uncounted = _reads(days.uncounted)
+    backfill = _writes(days.backfill)
 
     # The queue of a chat
     enqueue = _writes(queue.enqueue)

@@ -12,6 +12,7 @@ from refold.model.errors import NotFound
 from refold.model.summary import Summary
 from refold.ports.records import Call, Compaction, CompactionState, Embedding, StoredSummary
 from refold.stores.sql import rows
+from refold.stores.sql.days import count_ended
 from refold.stores.sql.queries import Transaction, reach
 from refold.stores.sql.search import embed
 
@@ -54,7 +55,9 @@ def give_up(
     owner: str, which: str, holder: str, state: CompactionState, error: str = ""
 ) -> Transaction[bool]:
     ended = {"owner": owner, "id": which, "holder": holder, "state": state, "error": error}
-    return bool((yield "give_up_compaction", ended))
+    found = yield "give_up_compaction", ended
+    yield from count_ended(owner, found)
+    return bool(found)
 
 
 def failures(owner: str, branch: str) -> Transaction[tuple[int, float]]:

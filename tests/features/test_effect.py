@@ -1,0 +1,275 @@
+"""The metrics of effect, through the command line, the gateway and the library."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import aiohttp
+import apsw
+import pytest
+
+from refold.engine.client_keys import mint
+from refold.stores.url import open_store
+from refold.sync import Engine
+from refold.testing import ScriptedUpstream
+from tests.gateway.conftest import served
+
+CHAT = "/v1/chat/completions"
+PRICE = {"gpt-4o": (2.50, 1.25, 10.00), "gpt-4o-mini": (0.15, 0.075, 0.60)}
+"""Dollars per million tokens of input, of input from the cache, and of output."""
+
+
+def refold(store, *args: str) -> tuple[int, str, str]:
+    """The program as a process of its own, in 80 columns."""
+    command = [sys.executable, "-m", "refold", *args, "--store", str(store)]
+    env = {"COLUMNS": "80", "NO_COLOR": "1", "PATH": "", "HOME": str(store.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def stats(store, *args: str) -> dict:
+    code, out, err = refold(store, "stats", "--json", *args)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def record(store, usages, *, model="gpt-4o", name="a", owner="local") -> None:
+    """A conversation whose calls took these tokens: input, input from the cache, output."""
+    with Engine(str(store), model=model, owner=owner) as engine:
+        chat = engine.conversation(name)
+        for prompt, cached, output in usages:
+            chat.add("When does the ferry leave?")
+            chat.context()
+            details = {"cached_tokens": cached}
+            chat.record(
+                {
+                    "prompt_tokens": prompt,
+                    "completion_tokens": output,
+                    "prompt_tokens_details": details,
+                }
+            )
+            chat.add({"role": "assistant", "content": "At noon."})
+
+
+def fold(store, *, owner="local") -> int:
+    """Compact a long conversation by hand, undo it, and return the tokens before."""
+    with Engine(str(store), model="gpt-4o", owner=owner) as engine:
+        chat = engine.conversation("long")
+        for number in range(12):
+            chat.add(f"Question {number}: " + "lorem ipsum dolor " * 60)
+            chat.add({"role": "assistant", "content": "Answer. " * 40})
+        chat.compact(keep=200)
+        return chat.undo() is not None
+
+
+@pytest.mark.feature("X15")
+def test_money_and_cache_hits_are_those_of_the_provider_s_reports(tmp_path):
+    store = tmp_path / "chats.db"
+    usages = {"gpt-4o": [(1_000, 0, 100), (1_200, 1_024, 50)], "gpt-4o-mini": [(40_000, 8_000, 1_000)]}
+    for model, calls in usages.items():
+        record(store, calls, model=model, name=model)
+
+    found = stats(store, "--by", "model")
+    prices = {
+        model: sum(
+            ((prompt - cached) * PRICE[model][0] + cached * PRICE[model][1] + output * PRICE[model][2]) / 1e6
+            for prompt, cached, output in calls
+        )
+        for model, calls in usages.items()
+    }
+    assert [one["name"] for one in found["groups"]] == sorted(prices, key=prices.get, reverse=True)
+    for one in found["groups"]:
+        assert one["dollars"] == pytest.approx(prices[one["name"]], abs=1e-12)
+    assert found["total"]["dollars"] == pytest.approx(sum(prices.values()), abs=1e-12)
+    assert found["sent"] == found["total"]["sent"] == 42_200
+    assert found["total"]["cache_hit_rate"] == pytest.approx(9_024 / 42_200)
+    assert found["total"]["added_ms"] is None
+
+
+@pytest.mark.feature("X15")
+def test_the_figures_are_grouped_by_day_and_conversation_and_outlive_the_conversation(tmp_path):
+    store = tmp_path / "chats.db"
+    record(store, [(1_000, 0, 10), (1_000, 0, 10)])
+    record(store, [(300, 0, 10)], name="b")
+    before = datetime.now(UTC).date().isoformat()
+
+    by_day, by_talk = stats(store, "--by", "day", "--days", "1"), stats(store, "--by", "conversation")
+    assert [one["name"] for one in by_day["groups"]] in ([before], [datetime.now(UTC).date().isoformat()])
+    assert by_day["groups"][0]["sent"] == 2_300
+    assert [(one["name"], one["sent"]) for one in by_talk["groups"]] == [("a", 2_000), ("b", 300)]
+
+    assert refold(store, "delete", "a", "--yes")[0] == 0
+    after = stats(store, "--by", "conversation")
+    assert after["total"] == by_talk["total"]
+    assert [one["name"] for one in after["groups"]] == ["b"]
+
+    assert refold(store, "delete", "--all", "--yes")[0] == 0
+    assert stats(store)["total"]["replies"]["calls"] == 0
+
+
+@pytest.mark.feature("X15")
+def test_compactions_are_counted_by_reason_author_and_outcome(tmp_path):
+    store = tmp_path / "chats.db"
+    assert fold(store)
+    record(store, [(1_000, 0, 10)])
+
+    found = stats(store)["compactions"]
+    assert [(one["reason"], one["author"], one["outcome"], one["count"]) for one in found] == [
+        ("manual", "digest", "installed", 1),
+        ("manual", "digest", "undone", 1),
+    ]
+    assert found[0]["before"] > found[0]["after"] > 0
+    code, out, _ = refold(store, "stats", "--by", "day")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "cache hits: 0.0 %   recoveries: 0   added per call: not measured" in out
+    assert [word for word in out.splitlines()[-2].split() if not word[0].isdigit() or word == "1"] == [
+        "1",
+        "installed",
+        "digest",
+        "manual",
+    ]
+
+
+@pytest.mark.feature("X15")
+def test_one_owner_s_figures_are_not_another_s(tmp_path):
+    store = tmp_path / "chats.db"
+    record(store, [(1_000, 0, 10)], owner="anna")
+    record(store, [(300, 0, 10)], owner="ben")
+
+    assert stats(store, "--owner", "anna")["sent"] == 1_000
+    everybody = stats(store, "--by", "owner")
+    assert (everybody["owner"], everybody["sent"]) == (None, 1_300)
+    assert [(one["name"], one["sent"]) for one in everybody["groups"]] == [("anna", 1_000), ("ben", 300)]
+    assert stats(store, "--all")["sent"] == 1_300
+    code, _, err = refold(store, "stats", "--by", "colour")
+    assert (code, "day, model, upstream, conversation, owner" in err) == (2, True)
+
+
+@pytest.mark.feature("X15")
+def test_a_backfill_counts_what_an_earlier_version_has_stored_once(tmp_path):
+    store = tmp_path / "chats.db"
+    record(store, [(1_000, 0, 10)] * 3)
+    fold(store)
+    expected = stats(store, "--by", "day")
+    with apsw.Connection(str(store)) as connection:  # as the migration finds them
+        for table in ("call", "compaction"):
+            connection.execute(f"DELETE FROM {table}_day")
+            connection.execute(f"UPDATE {table} SET is_counted = 0")
+
+    old = stats(store, "--by", "day")
+    assert (old["total"], old["compactions"], old["uncounted"]) == (expected["total"], [], 1)
+    assert "1 compaction of earlier versions not counted: run refold db backfill" in refold(store, "stats")[2]
+    code, out, _ = refold(store, "db", "backfill", "--json")
+    assert (code, json.loads(out)) == (0, {"calls": 3, "compactions": 1})
+    assert json.loads(refold(store, "db", "backfill", "--json")[1]) == {"calls": 0, "compactions": 0}
+    assert stats(store, "--by", "day") == expected
+
+
+@pytest.mark.feature("X15")
+def test_the_library_gives_the_same_document(tmp_path):
+    store = tmp_path / "chats.db"
+    record(store, [(1_000, 500, 10)])
+
+    with Engine(str(store)) as engine:
+        found = engine.stats(by="upstream", days=3).document()
+    assert json.loads(
+        json.dumps(
+            found, default=lambda value: {name: getattr(value, name) for name in value.__struct_fields__}
+        )
+    ) == {
+        name: value
+        for name, value in stats(store, "--by", "upstream", "--days", "3").items()
+        if name not in ("owner", "days")
+    }
+
+
+@asynccontextmanager
+async def gateway(store_url, **more):
+    async with ScriptedUpstream(otherwise="Fine.", window=4_000) as upstream:
+        store = await open_store(store_url)
+        try:
+            async with served(upstream, store=store, summariser_enabled=False, **more) as gate:
+                yield gate
+        finally:
+            await store.close()
+
+
+async def say(gate, *texts, **headers):
+    messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+    body = {"model": "gpt-4o", "messages": messages, "max_tokens": 50}
+    status, told, answer = await gate.post(CHAT, json.dumps(body).encode(), **headers)
+    assert status == 200, answer
+    return told
+
+
+async def get(gate, path, key=""):
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(f"{gate.url}{path}") as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+@pytest.mark.feature("X15")
+async def test_the_gateway_counts_upstreams_recoveries_and_the_time_it_takes(tmp_path):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    history = [
+        text for turn in range(9) for text in (f"Step {turn}. " + "The ferry is late. " * 120, "Fine.")
+    ]
+    async with gateway(url) as gate:
+        await say(gate, "When?")
+        told = await say(gate, *history, "And now?", x_refold_conversation="long")
+        assert told["x-refold-action"] == "recovered"
+        _, found = await get(gate, "/refold/stats?by=upstream&days=1")
+        status, wrong = await get(gate, "/refold/stats?by=colour")
+
+    assert (status, wrong["error"]["code"]) == (400, "config_error")
+    (one,) = found["groups"]
+    refused = len(gate.upstream.requests) - 2
+    assert (one["name"], one["replies"]["calls"], one["recoveries"]) == ("scripted", 2, refused)
+    assert refused > 0
+    assert one["replies"]["timed"] == 2
+    assert one["added_ms"] == one["replies"]["added_ms"] / 2 > 0
+    assert found["unsent"] > 0
+    assert {row["reason"] for row in found["compactions"]} == {"overflow"}
+    code, out, _ = await asyncio.to_thread(
+        refold, tmp_path / "chats.db", "stats", "--json", "--by", "upstream", "--days", "1"
+    )
+    assert (code, json.loads(out)) == (0, found)
+
+
+@pytest.mark.feature("X15")
+async def test_an_admin_key_sees_the_figures_of_all_owners_and_no_conversation(tmp_path):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    async with gateway(url) as gate:
+        keys = {}
+        for owner, admin in (("anna", False), ("ben", False), ("operator", True)):
+            keys[owner], kept = mint(owner, at=1.0, admin=admin)
+            await gate.store.add_key(kept)
+        for owner, count in (("anna", 2), ("ben", 1)):
+            for number in range(count):
+                await say(gate, f"Hello {number}", authorization=f"Bearer {keys[owner]}")
+        seen = {owner: await get(gate, "/refold/stats?by=conversation", key) for owner, key in keys.items()}
+        refused = [
+            await get(gate, path, keys["anna"])
+            for path in ("/refold/stats?by=owner", "/refold/stats?all=true")
+        ]
+        _, everybody = await get(gate, "/refold/stats?by=owner", keys["operator"])
+        _, by_day = await get(gate, "/refold/stats?by=day&all=true", keys["operator"])
+        closed, _ = await get(gate, "/refold/stats?by=conversation&all=true", keys["operator"])
+
+    assert [len(found["groups"]) for _, found in seen.values()] == [2, 1, 0]
+    assert [status for status, _ in refused] == [403, 403]
+    assert [(one["name"], one["replies"]["calls"]) for one in everybody["groups"]] == [
+        ("anna", 2),
+        ("ben", 1),
+    ]
+    assert (by_day["owner"], by_day["total"]["replies"]["calls"]) == (None, 3)
+    assert closed == 400
