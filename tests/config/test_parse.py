@@ -34,6 +34,7 @@ OUTSIDE = [
     ("server.max_depth", 901),
     ("server.log", "xml"),
     ("server.log_level", "INFO"),
+    ("server.metrics_port", 65_536),
     ("store.keep_days", 0),
     ("store.max_expired_share", 1.01),
     ("store.max_expired_share", -0.1),

@@ -17,6 +17,7 @@ from refold.config import Layer, flag_layer, resolve
 from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
 from refold.gateway.auth import Rules
+from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.server import build
 from refold.gateway.upstreams import Target, Targets
 from refold.ports.store import Store
@@ -69,6 +70,7 @@ async def served(
     targets: list[Target] | None = None,
     window: int | None = None,
     id_prefix: str = "id",
+    metrics: PrometheusMetrics | None = None,
     layers: Sequence[Layer] = (),
     **flags: object,
 ) -> AsyncIterator[Served]:
@@ -77,7 +79,7 @@ async def served(
     resolved = resolve([*layers, flag_layer(given)])
     kept = store or MemoryStore()
     chosen = Targets(targets or [target_for(upstream, window=window)])
-    gateway = Gateway(kept, resolved, chosen, new_id=lambda: f"{id_prefix}-{next(ids):04}")
+    gateway = Gateway(kept, resolved, chosen, new_id=lambda: f"{id_prefix}-{next(ids):04}", metrics=metrics)
     app = build(gateway, Admin(gateway, "test"), Rules())
     async with AsyncExitStack() as stack:
         stack.push_async_callback(gateway.close)

@@ -159,6 +159,14 @@ class ServerSettings(Section, frozen=True):
         Meta(description="The lowest level that is logged: debug, info, warning or error."),
     ] = "info"
     """One line for a request and one for a compaction."""
+    metrics_port: Annotated[
+        Annotated[int, Meta(ge=0, le=65_535)] | None,
+        Meta(
+            description="A port of its own for /metrics, which needs no key there; 0 takes any that is free.",
+            extra={"unset": "the gateway's own"},
+        ),
+    ] = None
+    """Without one, /metrics is at the gateway's own port, and needs an admin key if there are keys."""
 
 
 class StoreSettings(Section, frozen=True):

@@ -31,6 +31,7 @@ from refold.gateway.events import Events
 from refold.gateway.exchange import Backlog, Exchange, Relay, Ticket
 from refold.gateway.log import facts
 from refold.gateway.marker import SIGN, without_markers
+from refold.gateway.metrics import PrometheusMetrics, counted_store
 from refold.gateway.previous_response import previous_in
 from refold.gateway.provider_state import (
     ProviderState,
@@ -97,8 +98,10 @@ class Gateway:
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = lambda: uuid4().hex,
         embedder: Embedder | None = None,
+        metrics: PrometheusMetrics | None = None,
     ) -> None:
-        self._embedder = embedder
+        self._embedder, self.metrics = embedder, metrics
+        store = counted_store(store, *([metrics] if metrics else []))
         self.store, self.resolved, self.targets = store, resolved, targets
         self.now, self._new_id = clock, new_id
         self._forwarder, self._hosts = Forwarder(), dict[str, OwnerConversations]()

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from types import FrameType
@@ -36,9 +36,10 @@ from refold.gateway.app import Gateway
 from refold.gateway.auth import Access, Rules, check_binding
 from refold.gateway.errors import answer
 from refold.gateway.exchange import KEEP_S
+from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.request import check_path, shape_of
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
-from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError, StoreError
+from refold.model.errors import AccessError, ConfigError, MissingExtra, NotFound, RefoldError, StoreError
 from refold.stores.url import open_store, sqlite_file
 from refold.text_work import abandon_text_work
 
@@ -70,11 +71,31 @@ def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | M
     routes = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
+        Route("/metrics", partial(_metrics, gateway)),
         *admin.routes(),
         *more,
     ]
     app = Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing})
     return Access(_Shortcut(gateway, app), gateway.store, rules)
+
+
+async def _metrics(gateway: Gateway, request: Request) -> Response:
+    """The metrics of this process for Prometheus: for an admin where there are keys, and for everybody at their own port."""
+    try:
+        if not getattr(request.state, "admin", True):
+            raise AccessError("the metrics are for an admin", hint=_METRICS_KEY)
+        if gateway.metrics is None:
+            raise MissingExtra("prometheus", "/metrics")
+    except RefoldError as problem:
+        error = answer(problem, "refold")
+        return Response(error.body, error.status, dict(error.headers))
+    text, content_type = gateway.metrics.text()
+    return Response(text, headers={"content-type": content_type, "cache-control": "no-store"})
+
+
+_METRICS_KEY = (
+    "use an admin key (refold keys create --admin), or give the metrics a port: server.metrics_port"
+)
 
 
 class _Shortcut:
@@ -149,13 +170,50 @@ async def open_gateway(
         stack.push_async_callback(store.close)
         rules = Rules(bound=server.host, names=server.names)
         check_binding(rules, has_keys=await store.has_keys())
-        gateway = Gateway(store, resolved, targets, embedder=installed())
+        metrics = installed_metrics(server.metrics_port)
+        gateway = Gateway(store, resolved, targets, embedder=installed(), metrics=metrics)
         stack.push_async_callback(gateway.close)
         gateway.window_reports.begin(targets)
         await gateway.sweep()
         sweeping = asyncio.create_task(_sweep_hourly(gateway))
         stack.callback(sweeping.cancel)
         yield OpenGateway(build(gateway, Admin(gateway, version("refold")), rules), gateway)
+
+
+def installed_metrics(port: int | None) -> PrometheusMetrics | None:
+    """The metrics, if `prometheus_client` is installed.
+
+    Raises:
+        MissingExtra: it is not, and they should have a port of their own.
+    """
+    try:
+        return PrometheusMetrics()
+    except MissingExtra:
+        if port is not None:
+            raise
+        return None
+
+
+@asynccontextmanager
+async def metrics_server(gateway: Gateway, host: str, port: int | None) -> AsyncIterator[str]:
+    """Serve `/metrics` at a port of its own until the block ends, and give its address; without a port, do nothing."""
+    if port is None:
+        yield ""
+        return
+    app = Starlette(routes=[Route("/metrics", partial(_metrics, gateway))])
+    config = uvicorn.Config(
+        app, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False
+    )
+    with _listening(host, port) as listening:
+        server = _BesideServer(config)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        address = _address(listening)
+        _log.info("metrics at %s/metrics", address)
+        try:
+            yield address
+        finally:
+            server.should_exit = True
+            await asyncio.wait({serving})
 
 
 async def _sweep_hourly(gateway: Gateway) -> None:
@@ -196,13 +254,13 @@ async def serve(
             backlog=2_048,
         )
         with _listening(server.host, server.port) as listening:
-            host, port = listening.getsockname()[:2]
-            address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            address = _address(listening)
             running = GatewayServer(
                 config, partial(tell, address, opened.gateway), opened.gateway.events.close
             )
             try:
-                await running.serve(sockets=[listening])
+                async with metrics_server(opened.gateway, server.host, server.metrics_port):
+                    await running.serve(sockets=[listening])
             finally:
                 # Threads still at work had GRACE_S to finish; nothing of their work was stored.
                 abandon_text_work()
@@ -222,6 +280,11 @@ def _listening(host: str, port: int) -> socket.socket:
             hint="another program may have it: choose another with --port, or 0 for any",
         ) from None
     return listening
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _os_error_text(error: OSError) -> str:
@@ -310,6 +373,13 @@ class OriginForm(HttpToolsProtocol):
             self.transport.abort()  # an answer is in progress: no error can be sent inside it
         elif not self.transport.is_closing():
             self.send_400_response(why)
+
+
+class _BesideServer(uvicorn.Server):
+    """Serves beside the gateway, which handles the signals."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
 
 
 class GatewayServer(uvicorn.Server):
