@@ -12,8 +12,15 @@ from datetime import UTC, datetime
 import aiohttp
 import apsw
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.parser import text_string_to_metric_families
 
+from refold.cli.main import run
 from refold.engine.client_keys import mint
+from refold.gateway.metrics import PrometheusMetrics
+from refold.gateway.telemetry import Telemetry
 from refold.stores.url import open_store
 from refold.sync import Engine
 from refold.testing import ScriptedUpstream
@@ -24,18 +31,37 @@ PRICE = {"gpt-4o": (2.50, 1.25, 10.00), "gpt-4o-mini": (0.15, 0.075, 0.60)}
 """Dollars per million tokens of input, of input from the cache, and of output."""
 
 
-def refold(store, *args: str) -> tuple[int, str, str]:
-    """The program as a process of its own, in 80 columns."""
+def process(store, *args: str) -> tuple[int, str, str]:
+    """The program as a process of its own."""
     command = [sys.executable, "-m", "refold", *args, "--store", str(store)]
-    env = {"COLUMNS": "80", "NO_COLOR": "1", "PATH": "", "HOME": str(store.parent)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
-def stats(store, *args: str) -> dict:
-    code, out, err = refold(store, "stats", "--json", *args)
-    assert code == 0, err
-    return json.loads(out)
+@pytest.fixture
+def refold(capsys, monkeypatch):
+    """The program in this process, in a pipe of 80 columns without colour."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(store, *args: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([*args, "--store", str(store)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def stats(refold):
+    """The document of `refold stats --json`."""
+
+    def call(store, *args: str) -> dict:
+        code, out, err = refold(store, "stats", "--json", *args)
+        assert code == 0, err
+        return json.loads(out)
+
+    return call
 
 
 def record(store, usages, *, model="gpt-4o", name="a", owner="local") -> None:
@@ -68,7 +94,7 @@ def fold(store, *, owner="local") -> int:
 
 
 @pytest.mark.feature("X15")
-def test_money_and_cache_hits_are_those_of_the_provider_s_reports(tmp_path):
+def test_money_and_cache_hits_are_those_of_the_provider_s_reports(tmp_path, stats):
     store = tmp_path / "chats.db"
     usages = {"gpt-4o": [(1_000, 0, 100), (1_200, 1_024, 50)], "gpt-4o-mini": [(40_000, 8_000, 1_000)]}
     for model, calls in usages.items():
@@ -92,15 +118,17 @@ def test_money_and_cache_hits_are_those_of_the_provider_s_reports(tmp_path):
 
 
 @pytest.mark.feature("X15")
-def test_the_figures_are_grouped_by_day_and_conversation_and_outlive_the_conversation(tmp_path):
+def test_the_figures_are_grouped_by_day_and_conversation_and_outlive_the_conversation(
+    tmp_path, refold, stats
+):
     store = tmp_path / "chats.db"
+    before = datetime.now(UTC).date().isoformat()
     record(store, [(1_000, 0, 10), (1_000, 0, 10)])
     record(store, [(300, 0, 10)], name="b")
-    before = datetime.now(UTC).date().isoformat()
 
-    by_day, by_talk = stats(store, "--by", "day", "--days", "1"), stats(store, "--by", "conversation")
-    assert [one["name"] for one in by_day["groups"]] in ([before], [datetime.now(UTC).date().isoformat()])
-    assert by_day["groups"][0]["sent"] == 2_300
+    by_day, by_talk = stats(store, "--by", "day", "--days", "2"), stats(store, "--by", "conversation")
+    assert {one["name"] for one in by_day["groups"]} <= {before, datetime.now(UTC).date().isoformat()}
+    assert sum(one["sent"] for one in by_day["groups"]) == 2_300
     assert [(one["name"], one["sent"]) for one in by_talk["groups"]] == [("a", 2_000), ("b", 300)]
 
     assert refold(store, "delete", "a", "--yes")[0] == 0
@@ -113,7 +141,7 @@ def test_the_figures_are_grouped_by_day_and_conversation_and_outlive_the_convers
 
 
 @pytest.mark.feature("X15")
-def test_compactions_are_counted_by_reason_author_and_outcome(tmp_path):
+def test_compactions_are_counted_by_reason_author_and_outcome(tmp_path, refold, stats):
     store = tmp_path / "chats.db"
     assert fold(store)
     record(store, [(1_000, 0, 10)])
@@ -137,7 +165,7 @@ def test_compactions_are_counted_by_reason_author_and_outcome(tmp_path):
 
 
 @pytest.mark.feature("X15")
-def test_one_owner_s_figures_are_not_another_s(tmp_path):
+def test_one_owner_s_figures_are_not_another_s(tmp_path, refold, stats):
     store = tmp_path / "chats.db"
     record(store, [(1_000, 0, 10)], owner="anna")
     record(store, [(300, 0, 10)], owner="ben")
@@ -152,7 +180,7 @@ def test_one_owner_s_figures_are_not_another_s(tmp_path):
 
 
 @pytest.mark.feature("X15")
-def test_a_backfill_counts_what_an_earlier_version_has_stored_once(tmp_path):
+def test_a_backfill_counts_what_an_earlier_version_has_stored_once(tmp_path, refold, stats):
     store = tmp_path / "chats.db"
     record(store, [(1_000, 0, 10)] * 3)
     fold(store)
@@ -172,7 +200,7 @@ def test_a_backfill_counts_what_an_earlier_version_has_stored_once(tmp_path):
 
 
 @pytest.mark.feature("X15")
-def test_the_library_gives_the_same_document(tmp_path):
+def test_the_library_gives_the_same_document(tmp_path, stats):
     store = tmp_path / "chats.db"
     record(store, [(1_000, 500, 10)])
 
@@ -191,10 +219,11 @@ def test_the_library_gives_the_same_document(tmp_path):
 
 @asynccontextmanager
 async def gateway(store_url, **more):
-    async with ScriptedUpstream(otherwise="Fine.", window=4_000) as upstream:
+    more = {"summariser_enabled": False, **more}
+    async with ScriptedUpstream(otherwise="Fine.", window=more.get("window", 4_000)) as upstream:
         store = await open_store(store_url)
         try:
-            async with served(upstream, store=store, summariser_enabled=False, **more) as gate:
+            async with served(upstream, store=store, **more) as gate:
                 yield gate
         finally:
             await store.close()
@@ -227,7 +256,7 @@ async def test_the_gateway_counts_upstreams_recoveries_and_the_time_it_takes(tmp
         await say(gate, "When?")
         told = await say(gate, *history, "And now?", x_refold_conversation="long")
         assert told["x-refold-action"] == "recovered"
-        _, found = await get(gate, "/refold/stats?by=upstream&days=1")
+        _, found = await get(gate, "/refold/stats?by=upstream&days=2")
         status, wrong = await get(gate, "/refold/stats?by=colour")
 
     assert (status, wrong["error"]["code"]) == (400, "config_error")
@@ -240,7 +269,7 @@ async def test_the_gateway_counts_upstreams_recoveries_and_the_time_it_takes(tmp
     assert found["unsent"] > 0
     assert {row["reason"] for row in found["compactions"]} == {"overflow"}
     code, out, _ = await asyncio.to_thread(
-        refold, tmp_path / "chats.db", "stats", "--json", "--by", "upstream", "--days", "1"
+        process, tmp_path / "chats.db", "stats", "--json", "--by", "upstream", "--days", "2"
     )
     assert (code, json.loads(out)) == (0, found)
 
@@ -273,3 +302,45 @@ async def test_an_admin_key_sees_the_figures_of_all_owners_and_no_conversation(t
     ]
     assert (by_day["owner"], by_day["total"]["replies"]["calls"]) == (None, 3)
     assert closed == 400
+
+
+@pytest.mark.feature("X15")
+async def test_the_price_of_summaries_counts_against_the_savings(tmp_path):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    texts = [text for turn in range(3) for text in (f"Step {turn}. " + "The ferry is late. " * 120, "Fine.")]
+    async with gateway(url, summariser_enabled=True, window=32_000) as gate:
+        await say(gate, *texts, "And now?", x_refold_conversation="a")
+        assert (await gate.post("/refold/conversations/a/compact", b"{}"))[0] == 200
+        _, found = await get(gate, "/refold/stats?by=conversation")
+
+    (one,) = found["groups"]
+    usage, (dear, _, output) = one["summaries"]["usage"], PRICE["gpt-4o"]
+    price = (usage["input"] * dear + usage["output"] * output) / 1e6
+    assert one["summaries"]["dollars"] == pytest.approx(price, abs=1e-12)
+    assert price > 0
+    assert one["net_dollars"] == pytest.approx(one["replies"]["saved"] - price, abs=1e-12)
+    assert one["net_dollars"] == found["net_dollars"] == found["total"]["net_dollars"] < 0
+    assert one["net_tokens"] == one["unsent"] - usage["input"] - usage["output"]
+
+
+@pytest.mark.feature("X15")
+async def test_prometheus_and_opentelemetry_tell_the_same_figures(tmp_path):
+    metrics, spans = PrometheusMetrics(), InMemorySpanExporter()
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    async with gateway(url, metrics=metrics, telemetry=Telemetry(tracers)) as gate:
+        await say(gate, "When?")
+        await say(gate, "When?", "Fine.", "And then?")
+        _, found = await get(gate, "/refold/stats")
+        async with aiohttp.ClientSession() as session, session.get(f"{gate.url}/metrics") as answer:
+            families = [*text_string_to_metric_families(await answer.text())]
+
+    values = {(one.name, *one.labels.values()): one.value for family in families for one in family.samples}
+    sums = found["total"]["replies"]
+    key = ("reply", "gpt-4o", "scripted", "measured")
+    assert values["refold_calls_total", *key] == sums["calls"] == 2
+    assert values["refold_cost_dollars_total", *key] == pytest.approx(sums["dollars"])
+    told = [dict(one.attributes) for one in spans.get_finished_spans()]
+    assert sum(one["gen_ai.usage.input_tokens"] for one in told) == found["sent"]
+    assert sum(one["refold.cost"] for one in told) == pytest.approx(sums["dollars"])

@@ -19,6 +19,7 @@ from refold.gateway.app import Gateway
 from refold.gateway.auth import Rules
 from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.server import build
+from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import Target, Targets
 from refold.ports.store import Store
 from refold.stores.memory import MemoryStore
@@ -71,6 +72,7 @@ async def served(
     window: int | None = None,
     id_prefix: str = "id",
     metrics: PrometheusMetrics | None = None,
+    telemetry: Telemetry | None = None,
     layers: Sequence[Layer] = (),
     **flags: object,
 ) -> AsyncIterator[Served]:
@@ -79,7 +81,14 @@ async def served(
     resolved = resolve([*layers, flag_layer(given)])
     kept = store or MemoryStore()
     chosen = Targets(targets or [target_for(upstream, window=window)])
-    gateway = Gateway(kept, resolved, chosen, new_id=lambda: f"{id_prefix}-{next(ids):04}", metrics=metrics)
+    gateway = Gateway(
+        kept,
+        resolved,
+        chosen,
+        new_id=lambda: f"{id_prefix}-{next(ids):04}",
+        metrics=metrics,
+        telemetry=telemetry,
+    )
     app = build(gateway, Admin(gateway, "test"), Rules())
     async with AsyncExitStack() as stack:
         stack.push_async_callback(gateway.close)

@@ -141,7 +141,7 @@ async def test_stats_over_http_are_those_of_the_command(upstream, tmp_path, caps
             await post(gate, CHAT, {"model": "gpt-4o", "messages": history, "max_tokens": 50})
             history += [{"role": "assistant", "content": "Fine."}]
         found = await get(gate, "/refold/stats")
-        latest = await get(gate, "/refold/stats?days=1")
+        latest = await get(gate, "/refold/stats?days=2")
         wrong = await get(gate, "/refold/stats?days=soon")
         owner = (await get(gate, "/refold/status"))["owner"]
     await store.close()
@@ -150,7 +150,7 @@ async def test_stats_over_http_are_those_of_the_command(upstream, tmp_path, caps
 
     assert found == json.loads(capsys.readouterr().out)
     assert found["unsent"] > 0
-    assert latest == {**found, "days": 1.0}
+    assert latest == {**found, "days": 2.0}
     assert wrong["error"]["code"] == "config_error"
 
 

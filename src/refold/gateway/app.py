@@ -59,6 +59,7 @@ from refold.gateway.request import (
 )
 from refold.gateway.request_edits import additions_of, check_fits, read_by_additions, thinking_budget
 from refold.gateway.summarisers import Authors
+from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import Credentials, Forwarder, Targets, WindowReports
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
@@ -99,9 +100,10 @@ class Gateway:
         new_id: Callable[[], str] = lambda: uuid4().hex,
         embedder: Embedder | None = None,
         metrics: PrometheusMetrics | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
-        self._embedder, self.metrics = embedder, metrics
-        store = counted_store(store, *([metrics] if metrics else []))
+        self._embedder, self.metrics, self._telemetry = embedder, metrics, telemetry
+        store = counted_store(store, *[one for one in (metrics, telemetry) if one is not None])
         self.store, self.resolved, self.targets = store, resolved, targets
         self.now, self._new_id = clock, new_id
         self._forwarder, self._hosts = Forwarder(), dict[str, OwnerConversations]()
@@ -109,7 +111,7 @@ class Gateway:
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
         self._changes: dict[str, StoredChanges] = {}
-        self._relay, self.authors = Relay(self._forwarder), Authors(self._forwarder)
+        self._relay, self.authors = Relay(self._forwarder), Authors(self._forwarder, telemetry=telemetry)
         self.window_reports = WindowReports(self._forwarder)
 
     async def host(self, owner: str) -> OwnerConversations:
@@ -189,6 +191,8 @@ class Gateway:
         shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
         call_id, began, status = self._new_id(), time.perf_counter(), 0
         tickets: list[Ticket] = []
+        is_traced = self._telemetry and scope["method"] == "POST" and scope["path"] in DIALECT_OF
+        span = self._telemetry.begin(scope, call_id) if self._telemetry and is_traced else None
 
         async def send_and_keep_status(message: Message) -> None:
             nonlocal status
@@ -207,6 +211,10 @@ class Gateway:
             errors.log_store_failure(error)
             if not status:
                 await send_answer(send_and_keep_status, errors.answer(error, shape, request_id=call_id))
+        finally:
+            if self._telemetry and span:
+                model, upstream, action = tickets[-1].route if tickets else ("", "", "failed")
+                self._telemetry.end(span, model=model, upstream=upstream, action=action, status=status)
         took_ms = round(1_000 * (time.perf_counter() - began), 1)
         done = [fact for ticket in tickets for fact in ticket.facts().items()]
         line = facts(status=status, ms=took_ms, **dict(done), receipt=call_id)

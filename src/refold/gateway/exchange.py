@@ -345,6 +345,11 @@ class Ticket:
         if self.hosted is not None:
             self.hosted.live.has_news = False
 
+    @property
+    def route(self) -> tuple[str, str, Action]:
+        """The model, the upstream that was asked last, and what was done to the request."""
+        return self.model[:MAX_LOGGED], self._upstream, self.action
+
     def facts(self) -> dict[str, object]:
         """The facts of this call for the log: names and numbers, and no content."""
         found: dict[str, object] = {"action": self.action}

@@ -38,6 +38,7 @@ from refold.gateway.errors import answer
 from refold.gateway.exchange import KEEP_S
 from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.request import check_path, shape_of
+from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.model.errors import AccessError, ConfigError, MissingExtra, NotFound, RefoldError, StoreError
 from refold.stores.url import open_store, sqlite_file
@@ -171,7 +172,9 @@ async def open_gateway(
         rules = Rules(bound=server.host, names=server.names)
         check_binding(rules, has_keys=await store.has_keys())
         metrics = installed_metrics(server.metrics_port)
-        gateway = Gateway(store, resolved, targets, embedder=installed(), metrics=metrics)
+        gateway = Gateway(
+            store, resolved, targets, embedder=installed(), metrics=metrics, telemetry=installed_telemetry()
+        )
         stack.push_async_callback(gateway.close)
         gateway.window_reports.begin(targets)
         await gateway.sweep()
@@ -191,6 +194,14 @@ def installed_metrics(port: int | None) -> PrometheusMetrics | None:
     except MissingExtra:
         if port is not None:
             raise
+        return None
+
+
+def installed_telemetry() -> Telemetry | None:
+    """The writer of spans, if `opentelemetry-api` is installed; it does nothing unless an SDK is configured."""
+    try:
+        return Telemetry(version=version("refold"))
+    except MissingExtra:
         return None
 
 

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from refold.engine.settings import ConversationSettings, writer_for, writes_with_model
 from refold.gateway.conversations import OwnerConversations
+from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.ports.models import Upstream
@@ -36,8 +37,14 @@ _PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 class Authors:
     """Makes summarisers, and caches those used last."""
 
-    def __init__(self, forwarder: Forwarder, environ: Mapping[str, str] = os.environ) -> None:
-        self._forwarder, self._environ = forwarder, environ
+    def __init__(
+        self,
+        forwarder: Forwarder,
+        environ: Mapping[str, str] = os.environ,
+        *,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._forwarder, self._environ, self._telemetry = forwarder, environ, telemetry
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
 
     def author(
@@ -101,7 +108,8 @@ class Authors:
             is_private=target is None or target.is_private
         )
         spoken = dialect or DIALECTS[whole.format or "chat"]
-        return HttpUpstream(whole, spoken, Connection(whole, spoken, session, key, _PACE), _PACE)
+        made = HttpUpstream(whole, spoken, Connection(whole, spoken, session, key, _PACE), _PACE)
+        return self._telemetry.traced(made, provider.name) if self._telemetry else made
 
 
 def _keys(credentials: Credentials) -> dict[str, str]:

@@ -50,7 +50,7 @@ def test_the_price_of_summaries_is_taken_off(refold, store):
 def test_calls_of_the_last_days_only(refold, store):
     talk(store)
 
-    assert json.loads(refold("stats", "--days", "1", "--json").out)["sent"] > 0
+    assert json.loads(refold("stats", "--days", "2", "--json").out)["sent"] > 0
     assert refold("stats", "--days", "0").code == 2
     assert refold("stats", "--days", "x").err.startswith(
         "error: invalid value for '--days': it is not a number\n"
