@@ -425,7 +425,9 @@ def test_results_fade_in_four_steps_as_the_window_fills(tokens, factor):
 @pytest.mark.parametrize("preset", presets.PRESETS)
 def test_a_window_too_small_for_anything_is_a_clear_error(preset, window):
     def ask():
-        talk = Conversation("gpt-4o", preset=preset, window=window, system="You port code to version 7. " * 100)
+        talk = Conversation(
+            "gpt-4o", preset=preset, window=window, system="You port code to version 7. " * 100
+        )
         for number in range(4):
             talk.add(*turn(number))
         talk.add(question("And now?"))
