@@ -783,6 +783,11 @@ class _Draft:
                 self._send(planned)
         except (DoesNotFit, InvalidWindow) as error:
             self.problem = error
+        limits = self.state.limits
+        if isinstance(self.problem, DoesNotFit) and limits.for_turn is not None and not limits.attempts:
+            # A refusal earlier in this turn has taught a limit that leaves too little room: the provider decides again.
+            self.state, self.problem = self.state.with_limits(limits.begin_turn()), None
+            self.send(plan_window)
 
     def _send(self, planned: Plan) -> None:
         if planned.refusal:
