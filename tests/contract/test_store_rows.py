@@ -22,7 +22,10 @@ from tests.contract.test_store_owners import live
 Run: TypeAlias = Callable[[str], list[tuple[Any, ...]]]
 
 SQLITE_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%owner TEXT%'"
-POSTGRES_TABLES = "SELECT table_name FROM information_schema.columns WHERE table_schema = 'refold' AND column_name = 'owner'"
+POSTGRES_TABLES = (
+    "SELECT table_name FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)"
+    " WHERE table_schema = 'refold' AND column_name = 'owner' AND table_type = 'BASE TABLE'"
+)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -108,7 +111,7 @@ async def test_of_an_expired_conversation_no_row_is_left_in_any_table(database):
     await store.expire(ANNA, 1_000.0)
 
     assert {name for name, count in count_rows(run, ANNA).items() if count} == {
-        *("owner", "learnt", "api_key", "setting"),
+        *("owner", "learnt", "api_key", "setting", "call_day", "compaction_day"),
     }
     assert count_words(run) == 0
 

@@ -158,6 +158,7 @@ def test_compactions_are_counted_by_reason_author_and_outcome(tmp_path, refold, 
     assert "cache hits: 0.0 %   recoveries: 0   added per call: not measured" in out
     assert [word for word in out.splitlines()[-2].split() if not word[0].isdigit() or word == "1"] == [
         "1",
+        "summarise",
         "installed",
         "digest",
         "manual",
@@ -206,11 +207,7 @@ def test_the_library_gives_the_same_document(tmp_path, stats):
 
     with Engine(str(store)) as engine:
         found = engine.stats(by="upstream", days=3).document()
-    assert json.loads(
-        json.dumps(
-            found, default=lambda value: {name: getattr(value, name) for name in value.__struct_fields__}
-        )
-    ) == {
+    assert json.loads(json.dumps(found)) == {
         name: value
         for name, value in stats(store, "--by", "upstream", "--days", "3").items()
         if name not in ("owner", "days")
@@ -272,6 +269,20 @@ async def test_the_gateway_counts_upstreams_recoveries_and_the_time_it_takes(tmp
         process, tmp_path / "chats.db", "stats", "--json", "--by", "upstream", "--days", "2"
     )
     assert (code, json.loads(out)) == (0, found)
+
+
+@pytest.mark.feature("X15")
+async def test_a_summary_is_counted_at_the_upstream_that_wrote_it(tmp_path):
+    history = [text for turn in range(9) for text in (f"Step {turn}. " + "The ferry is late. " * 60, "Fine.")]
+    async with gateway(f"sqlite:///{tmp_path / 'chats.db'}", summariser_enabled=True, window=8_000) as gate:
+        await say(gate, *history, "And now?", x_refold_conversation="long")
+        status, _, told = await gate.post("/refold/conversations/long/compact", b"{}")
+        _, found = await get(gate, "/refold/stats?by=upstream")
+        wrong = [await get(gate, f"/refold/stats?{asked}") for asked in ("all=maybe", "owner=anna")]
+
+    assert status == 200, told
+    assert [(one["name"], one["summaries"]["calls"]) for one in found["groups"]] == [("scripted", 2)]
+    assert [code for code, _ in wrong] == [400, 400]
 
 
 @pytest.mark.feature("X15")

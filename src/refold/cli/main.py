@@ -136,11 +136,9 @@ def root(
     return 0
 
 
-_NOT_NUMBERS = {
-    "(?:number|float)": "it is not a number",
-    "integer": "it is not a whole number",
-}
-"""What typer says of an option that takes a number, in the words of its validation or of Click, and our words for it."""
+_NOT_A_NUMBER = re.compile(r"(?:Input should be|'[^'\n]{0,200}' is not) a valid (number|float|integer)\b.*")
+"""What typer says of an option that takes a number, in the words of its validation or of Click."""
+_NUMBERS = {"number": "a number", "float": "a number", "integer": "a whole number"}
 
 
 def _usage_error(error: Exception, args: Sequence[str]) -> ConfigError:
@@ -159,10 +157,7 @@ def _usage_error(error: Exception, args: Sequence[str]) -> ConfigError:
         if given := next((one for one in after if one in switches), ""):
             on, off = switches[given]
             return ConfigError(f"{given} takes no value", hint=f"write {on} or {off}")
-    for kind, plain in _NOT_NUMBERS.items():
-        message = re.sub(
-            f"(?:Input should be a valid {kind}|'[^']*' is not a valid {kind}).*", plain, message
-        )
+    message = _NOT_A_NUMBER.sub(lambda found: f"it is not {_NUMBERS[found[1]]}", message)
     return ConfigError(message[:1].lower() + message[1:].removesuffix("."), hint=f"see {command} --help")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias, get_args
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from refold.model.errors import ConfigError
 from refold.model.tokens import Usage
@@ -113,8 +113,8 @@ class Savings(Struct, frozen=True):
             "unsent": self.unsent,
             "net_tokens": self.net_tokens,
             "net_dollars": self.net_dollars,
-            "replies": [structs.asdict(one) for one in self.replies],
-            "summaries": [structs.asdict(one) for one in self.summaries],
+            "replies": [to_builtins(one) for one in self.replies],
+            "summaries": [to_builtins(one) for one in self.summaries],
         }
 
 
@@ -190,11 +190,11 @@ class Effect(Struct, frozen=True):
             "cache_hit_rate": self.cache_hit_rate,
             "recoveries": self.replies.recoveries,
             "added_ms": self.added_ms,
-            "replies": structs.asdict(self.replies),
-            "summaries": structs.asdict(self.summaries),
+            "replies": to_builtins(self.replies),
+            "summaries": to_builtins(self.summaries),
             "estimated": {
-                "replies": structs.asdict(self.estimated_replies),
-                "summaries": structs.asdict(self.estimated_summaries),
+                "replies": to_builtins(self.estimated_replies),
+                "summaries": to_builtins(self.estimated_summaries),
             },
         }
 
@@ -235,7 +235,7 @@ class Stats(Struct, frozen=True):
             "total": self.total.document(),
             "groups": [one.document() for one in self.groups],
             "left_out": self.left_out,
-            "compactions": [structs.asdict(one) for one in self.compactions],
+            "compactions": [to_builtins(one) for one in self.compactions],
             "uncounted": self.uncounted,
         }
 

@@ -506,6 +506,7 @@ class SummaryJobs:
             questions=question.questions,
             failure=lambda: question.failure,
             price=self._price,
+            upstream=question.upstream_of,
             may_ask=self.breaker.may_ask,
         )
 
@@ -609,6 +610,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Returns why no model answered; empty if one did."""
     price: Callable[[str, Usage], float] = lambda _model, _usage: 0.0
     """Returns the cost of a model's usage in dollars; 0 if its prices are not known."""
+    upstream: Callable[[str], str] = lambda _model: ""
+    """Returns the name of the upstream at which a model was asked; empty if not known."""
     may_ask: Callable[[], Awaitable[bool]] | None = None
     """Whether a model may be asked now, see `Breaker`."""
     is_wanted: bool = False
@@ -837,6 +840,7 @@ class LeasedJobs:
                 model=model,
                 dollars=spec.price(model, usage),
                 at=self.journal.clock(),
+                upstream=spec.upstream(model),
             )
             for model, usage in questions
         )
@@ -1057,6 +1061,11 @@ class SummariserCall:
             return known or (((summary.model, Usage()),) if summary else ())
         name = (summary.model if summary else "") or getattr(asked, "model", "")
         return ((name, summary.usage),) if summary else ()
+
+    def upstream_of(self, model: str) -> str:
+        """Return the name of the upstream at which the summariser asks a model; empty if it does not say."""
+        upstreams = [writer.upstream for writer in getattr(self._summariser, "chain", ())]
+        return next((getattr(one, "name", "") for one in upstreams if one.model == model), "")
 
 
 def summariser_of(

@@ -469,8 +469,12 @@ async def stats(admin: Admin, request: Request) -> object:
     owner, they are those of all owners: for an admin, and without conversations.
     """
     host, asked = await admin.host(request), request.query_params
+    if unknown := asked.keys() - {"all", "by", "days"}:
+        raise ConfigError(f"{min(unknown)[:40]}: is no parameter of stats", hint="there are all, by and days")
+    if (everyone := asked.get("all", "false")) not in ("true", "false"):
+        raise ConfigError("all: is neither true nor false", hint="all=true")
     by, days = check_by(asked.get("by")), _days(asked.get("days", ""))
-    if asked.get("all") != "true" and by != "owner":
+    if everyone == "false" and by != "owner":
         found = await host.engine.stats(by=by, days=days)
         return {"owner": host.engine.owner, "days": days, **found.document()}
     if not request.state.admin:

@@ -215,7 +215,7 @@ async def metrics_server(gateway: Gateway, host: str, port: int | None) -> Async
     config = uvicorn.Config(
         app, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False
     )
-    with _listening(host, port) as listening:
+    with _listening(host, port, "server.metrics_port") as listening:
         server = _BesideServer(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         address = _address(listening)
@@ -277,7 +277,7 @@ async def serve(
                 abandon_text_work()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int, option: str = "--port") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2_048, reuse_port=False)
@@ -288,7 +288,7 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise ConfigError(
             f"the gateway cannot listen on {host}:{port} ({_os_error_text(error)})",
-            hint="another program may have it: choose another with --port, or 0 for any",
+            hint=f"another program may have it: choose another with {option}, or 0 for any",
         ) from None
     return listening
 

@@ -282,6 +282,10 @@ class HttpUpstream:
     def model(self) -> str:
         return self._provider.model
 
+    @property
+    def name(self) -> str:
+        return self._provider.name
+
     async def ask(self, ask: Ask) -> Reply:
         async with aclosing(self._items(ask, stream=False)) as items:
             async for item in items:

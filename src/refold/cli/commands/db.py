@@ -98,6 +98,7 @@ def backfill(store: StoreUrl = "", as_json: Json = False) -> int:
     """Count the calls and compactions of earlier versions in the sums by day, each once.
 
     The sums stay when a conversation is deleted. The store can be in use meanwhile, and the command can be stopped and run again.
+    A store of an earlier version is upgraded first, by `refold db upgrade`.
     """
     from refold.cli.store_access import with_store
 
@@ -111,7 +112,7 @@ def backfill(store: StoreUrl = "", as_json: Json = False) -> int:
         words = f"counted {plural(calls, 'call')} and {plural(compactions, 'compaction')} of earlier versions"
         return _show({"calls": calls, "compactions": compactions}, words, as_json=as_json)
 
-    return with_store(store, act)
+    return with_store(store, act, tables="checked")
 
 
 def check(store: StoreUrl = "", as_json: Json = False) -> int:

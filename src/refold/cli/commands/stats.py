@@ -10,6 +10,7 @@ import typer
 from refold.cli import output
 from refold.cli.options import Json, StoreOptions, expanded
 from refold.cli.output import align, percent, plain, plural
+from refold.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from refold.engine.effect import CallTotals, CompactionTotals, Effect, Savings, Stats
@@ -56,7 +57,7 @@ def stats(
 
     Every call is compared with the same call with the whole history, at the prices of its model, as if that had always been in
     the provider's cache: the true saving is larger. If a provider reported no usage, it is estimated and marked with ~, and a note says for how
-    many calls. Calls in deleted conversations are counted.
+    many calls. "net $" is what was saved less what summaries cost. Calls in deleted conversations are counted.
     """
     from refold.cli import store_access
     from refold.engine.arguments import check_days
@@ -64,6 +65,8 @@ def stats(
 
     groups, is_all = check_by(by), all_owners or by == "owner"
     check_days(days)
+    if is_all and groups == "conversation":
+        raise ConfigError("conversations are shown to their owner only", hint="leave out --all")
 
     async def act(engine: Engine) -> int:
         owners = await engine.store.owners() if is_all else [place.owner]
@@ -132,7 +135,7 @@ def _models(replies: Sequence[CallTotals]) -> str:
 def _groups(found: Stats) -> str:
     shown = found.groups[-MOST_ROWS:] if found.by == "day" else found.groups[:MOST_ROWS]
     rows = [_group(one) for one in shown]
-    head = ("calls", "sent", "not sent", "$", "saved $", "cache", "ms", found.by or "")
+    head = ("calls", "sent", "not sent", "$", "net $", "cache", "ms", found.by or "")
     return align(head, rows, _NUMBERS, optional=("ms", "cache"), cuts=(found.by or "",))
 
 
@@ -158,10 +161,11 @@ def _facts(total: Effect) -> str:
 
 
 def _compactions(rows: Sequence[CompactionTotals], *, by_day: bool) -> str:
-    head = ("count", "before", "after", "outcome", "author", "reason", *(("day",) if by_day else ()))
+    head = ("count", "kind", "before", "after", "outcome", "author", "reason", *(("day",) if by_day else ()))
     cells = [
         (
             f"{one.count:,}",
+            plain(one.kind),
             f"{one.before:,}",
             f"{one.after:,}",
             plain(one.outcome),
