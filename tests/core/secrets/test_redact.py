@@ -208,8 +208,10 @@ def test_what_was_found_once_is_known_wherever_it_stands():
 @pytest.mark.feature("X19")
 def test_the_lines_of_a_private_key_are_known_without_its_armour():
     line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ"
-    known = values_of(user(f"-----BEGIN PRIVATE KEY-----\n{line}\n-----END PRIVATE KEY-----"))
+    last = "NxjZHEcuwDrUrRrhd0XkhH0r"
+    known = values_of(user(f"-----BEGIN PRIVATE KEY-----\n{line}\n{last}==\n-----END PRIVATE KEY-----"))
     assert redact(f"line 2 is {line}", known=known) == "line 2 is [secret]"
+    assert last not in redact(f"the last is {last}", known=known), "it is shorter than the others"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ _LONG_SECRETS = (
 )  # fmt: skip
 """Words of secrets that may be longer: a text with one of them is searched as a whole. In lower case."""
 _ESCAPE = re.compile(r"\\{1,15}+u(?!00[01]|0022|005[cC]|[dD][89a-fA-F])([0-9a-fA-F]{4})")
-_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{32,}")
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{8,}")
 
 
 def find_secrets(text: str, known: Collection[str] = ()) -> tuple[Secret, ...]:
