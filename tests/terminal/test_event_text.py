@@ -60,6 +60,17 @@ def test_a_block_is_never_split(block, size):
     assert in_pieces == f"Before.\n\n{alone}After.\n\n"
 
 
+@pytest.mark.parametrize(
+    "reply", ["<div>The answer is 42.</div>", "Use List<String>, press <Enter>, then a<b>c.", "<!-- no -->"]
+)
+def test_html_is_printed_as_it_is_written(reply):
+    assert drawn(TextDelta(reply), DONE)[1] == f"{reply}\n\n"
+
+
+def test_an_entity_is_no_way_to_command_the_terminal():
+    assert drawn(TextDelta("x &#8238; y &rlm; z &amp; w"), DONE)[1] == "x � y � z & w\n\n"
+
+
 def test_a_block_that_is_huge_is_printed_as_it_was_written():
     rows = "\n".join(f"| {number} | {'word ' * 20}|" for number in range(400))
     _, printed = drawn(*deltas(f"| a | b |\n|---|---|\n{rows}\n\nNext.", 1_000), DONE)

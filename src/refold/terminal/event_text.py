@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from io import StringIO
 from textwrap import wrap
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -434,8 +434,13 @@ def _read_line(scan: BlockScan, line: str) -> BlockScan:
 
 @cache
 def _markdown_class() -> type[Markdown]:
-    """Return rich's Markdown with headings as plain bold lines: its own are centred, and the first is in a box."""
+    """Return rich's Markdown with headings as plain bold lines, and HTML as it is written. Its own headings are centred, the first
+    in a box, and it leaves tags out, so that `List<String>` would lose a word.
+    """
+    from markdown_it import MarkdownIt
     from rich.markdown import Heading, Markdown
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 
     class PlainHeading(Heading):
         def __rich_console__(self, *_: object) -> Iterator[RenderableType]:
@@ -444,6 +449,13 @@ def _markdown_class() -> type[Markdown]:
 
     class PlainMarkdown(Markdown):
         elements = {**Markdown.elements, "heading_open": PlainHeading}  # noqa: RUF012  # as in rich
+
+        def __init__(self, markup: str, **look: Any) -> None:
+            super().__init__("", **look)
+            self.markup, self.parsed = markup, parser.parse(markup)
+            for token in self.parsed:
+                for one in token.children or ():
+                    one.content = safe(one.content)  # an entity such as `&#8238;` is a character by now
 
     return PlainMarkdown
 
