@@ -90,6 +90,15 @@ def test_a_conversation_goes_on_by_its_name_alone(chat, refold):
         assert len(server.requests[-1].messages) == 5
 
 
+def test_a_conversation_goes_on_where_it_was_though_another_used_the_model_elsewhere(chat, refold):
+    with ScriptedUpstream(otherwise="Here.") as one, ScriptedUpstream(otherwise="There.") as other:
+        chat(one, "vik", "--once", "first")
+        chat(other, "oslo", "--once", "second")
+        assert refold("chat", "vik", "--once", "a secret").out == "Here.\n"
+        assert refold("chat", "oslo", "--once", "and on").out == "There.\n"
+    assert "a secret" not in str([request.body for request in other.requests])
+
+
 def test_without_a_name_a_new_conversation_is_begun(chat, refold):
     with ScriptedUpstream(otherwise=echo) as server:
         chat(server, "--once", "one")

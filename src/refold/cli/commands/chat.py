@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from refold.terminal.event_text import PageLook
     from refold.upstreams.provider import Provider
 
-MAX_PLACES = 50
-"""Models whose upstreams are remembered."""
+MAX_PLACES = 200
+"""Upstreams that are remembered, of models and of models in a conversation."""
 LOCAL = "local"
 """The name of the small model on this machine."""
 STDIN = "-"
@@ -203,9 +203,9 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
     tools, commands = load_tools(options.tools)
     name, begun_with = await _name_of(engine, options)
     own = stack.enter_context(ExitStack())
-    known = await _known_places(engine)
+    known = places_for(name, await _known_places(engine))
     chosen = choose_model(options, _settings(), begun_with, known, own)
-    await _note_place(engine, known, chosen)
+    await _note_place(engine, name, chosen)
     talk = await _open(engine, name, options, chosen, stack)
     questions = Questions()
     opened = Chat(
@@ -217,7 +217,7 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
         commands=commands,
         confirm=questions.confirm if _is_person(options) else None,
     )
-    async with opened, _remember_places(engine, opened, chosen):
+    async with opened, _remember_places(engine, name, opened, chosen):
         for problem in opened.problems:
             output.note(f"warning: {problem}")
         if chosen.local_name:
@@ -422,18 +422,26 @@ async def _known_places(engine: Engine) -> dict[str, ModelPlace]:
         return {}
 
 
-async def _note_place(engine: Engine, known: Mapping[str, ModelPlace], chosen: ChosenModel) -> None:
+def places_for(name: str, known: Mapping[str, ModelPlace]) -> dict[str, ModelPlace]:
+    """The places of models for a conversation: where it used them itself, else where they were used last."""
+    own = {key.rpartition("\n")[2]: place for key, place in known.items() if key.startswith(f"{name}\n")}
+    return {key: place for key, place in known.items() if "\n" not in key} | own
+
+
+async def _note_place(engine: Engine, name: str, chosen: ChosenModel) -> None:
     """Remember where a model is, so that its conversations go on with their names alone."""
-    provider = chosen.provider
+    provider, known = chosen.provider, await _known_places(engine)
     place = ModelPlace(provider.base_url or provider.name, provider.key_env)
-    if chosen.local_name or known.get(provider.model) == place:
+    keys = provider.model, f"{name}\n{provider.model}"
+    if chosen.local_name or all(known.get(key) == place for key in keys):
         return
-    latest = dict([*known.items(), (provider.model, place)][-MAX_PLACES:])
+    others = [(key, value) for key, value in known.items() if key not in keys]
+    latest = dict([*others, *((key, place) for key in keys)][-MAX_PLACES:])
     await engine.store.put_setting(engine.owner, PLACES, msgspec.json.encode(latest), engine.clock())
 
 
 @asynccontextmanager
-async def _remember_places(engine: Engine, chat: Chat, chosen: ChosenModel) -> AsyncIterator[None]:
+async def _remember_places(engine: Engine, name: str, chat: Chat, chosen: ChosenModel) -> AsyncIterator[None]:
     """Remember where the models are that `/model` chooses, at once: a terminal may be closed at any time."""
     import asyncio
 
@@ -449,7 +457,7 @@ async def _remember_places(engine: Engine, chat: Chat, chosen: ChosenModel) -> A
         is_local = bool(chosen.local_name) and now.base_url == chosen.provider.base_url
         with suppress(RefoldError):  # the chat goes on; the place has to be named the next time
             if not is_local:
-                await _note_place(engine, await _known_places(engine), ChosenModel(now))
+                await _note_place(engine, name, ChosenModel(now))
             last = now
 
     async def follow() -> None:
