@@ -37,6 +37,21 @@ def test_a_typed_rule_is_listed(group):
     assert [rule for payload in group for rule in payload.rules if rule not in rules] == []
 
 
+@pytest.mark.parametrize(
+    "said, rules",
+    [
+        ("Before you delete a file, ask me.", ["Before you delete a file, ask me."]),
+        ("Please note the number, and keep it in mind.", []),
+        ("It must have been the cache.", []),
+        ("You must be tired of my questions by now :)", []),
+        ("Do not ask me why, but it works now.", []),
+        ("Always nice to talk to you.", []),
+    ],
+)
+def test_what_an_attacker_typed(said, rules):
+    assert listed([Payload(id="typed", said=(user(said),))]) == rules
+
+
 @pytest.mark.parametrize("group", groups(PASTED), ids=lambda group: group[0].id)
 def test_pasted_code_output_and_clauses_are_not_listed(group):
     assert [line for line in listed(group) if line] == []

@@ -83,7 +83,7 @@ _ORDER_AT_START = re.compile(
     rf"|(?:every|each|all|any) (?!(?:i|you|we) ){_WORDS} (?:(?:has|have|needs?) to|needs?|requires?|should|shall)\b|all {_WORDS}, not\b"
     rf"|(?:add|include|write|run|update|put|give|show|cite|quote|use|start|end|begin|finish|report|list|mention|create|attach) {_WORDS} (?:for|with|before|after|in|to|on|per|at|of) (?:every|each|any)\b"
     rf"|(?:(?:before|after) (?:every|each|any)|(?:whenever|every time|each time|any ?time) you) {_WORDS}, (?!(?:it|i|we|they|the|this|that|there|he|she|my)\b)"
-    rf"|if {_WORDS}, (?:then )?(?:stop|ask|tell me|wait|say so|report it|leave it|skip it)\b|(?:when|if) (?:in doubt|unsure)\b"
+    rf"|(?:if|before you) {_WORDS}, (?:then )?(?:stop|ask|tell me|wait|say so|report it|leave it|skip it)\b|(?:when|if) (?:in doubt|unsure)\b"
     rf"|ask (?:us )?(?:before|first)\b|check with (?:me|us)\b|wait (?:for my|until i)\b|stick (?:to|with)\b"
     rf"|use {_WORDS} (?:throughout|everywhere|instead of|rather than|for everything)\b|treat {_WORDS} as\b|refer to {_WORDS} as\b"
     rf"|(?:call|address) me (?!back|later|when|if|at|on|today|tomorrow)\w"
@@ -108,7 +108,8 @@ _FOREIGN_ORDER_AT_START = re.compile(
 _SHORT_ORDER = re.compile(r"\W*+(?:no \w{2,30}s|be \w{3,12})\W*+", re.IGNORECASE)
 """A rule of two words."""
 _NO_ORDER = re.compile(
-    r"\b(?:it|he|she|i|they|this|who|which) (?:always|never)\b(?! (?:want|expect)\b)|\bnever mind\b|\b(?:do not|don['’]?t) (?:worry|bother|know)\b"
+    r"\b(?:it|he|she|i|they|this|who|which) (?:always|never)\b(?! (?:want|expect)\b)|\bnever mind\b|\b(?:do not|don['’]?t) (?:worry|bother|know|ask me (?:why|how))\b"
+    r"|\bmust have been\b|\byou must be (?:tired|busy|bored|kidding|joking|new)\b|\balways (?:nice|good|great|fun|happy|a pleasure) to\b"
     r"|(?<!\bi )(?<!\bwe )(?<!\bi['’]d )(?<!\bnever )(?<!\bnot )(?<!\bto )"
     r"(?:\b(?:says|said|states|stated|claims|claimed|thinks|thought|complains|complained|warns|warned|insists|insisted|recommends|suggests|reads)"
     r"|\b(?:docs|documentation|they|people|pages|rules|notes|guidelines) (?:say|state|claim|think|recommend|suggest)"
