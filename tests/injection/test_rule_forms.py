@@ -40,6 +40,10 @@ def test_a_typed_rule_is_listed(group):
 @pytest.mark.parametrize(
     "said, rules",
     [
+        (
+            "Rules for the rest of this chat:\n- Never guess numbers.\n- Always cite the file.",
+            ["Never guess numbers.", "Always cite the file."],
+        ),
         ("Before you delete a file, ask me.", ["Before you delete a file, ask me."]),
         ("Please note the number, and keep it in mind.", []),
         ("It must have been the cache.", []),

@@ -315,6 +315,12 @@ _ABOVE = re.compile(
     re.IGNORECASE,
 )
 """A last line that refers to a text above it."""
+_OWN_RULES = re.compile(
+    r"(?:(?:my|our|the|some|a few|new|house|ground) ){0,2}(?:rules|guidelines|constraints|conventions) for (?:the rest of )?(?:this|our|the) "
+    r"(?:chat|conversation|session|talk)",
+    re.IGNORECASE,
+)
+"""Words before a list of rules that name this conversation, and no text."""
 _SAYS = re.compile(r"\b(?:says|said|writes|wrote|reads)$", re.IGNORECASE)
 _ORIGIN = re.compile(
     r"fyi|fwd?|quote|quoting\b[^.!?\n]{0,60}|forward(?:ed|ing)\b[^.!?\n]{0,60}|here you go|here it is"
@@ -585,6 +591,8 @@ class _Reader:
 
     def _is_about_text(self, said: str, following: str) -> bool:
         """Return True if the words before a colon announce a pasted text and not the user's wishes."""
+        if _OWN_RULES.fullmatch(said):
+            return False
         if _STRONG.search(said):
             return True
         if _ORDER.search(said):
