@@ -224,7 +224,8 @@ async def test_a_server_that_breaks_off_is_no_reason_to_fail(upstream, monkeypat
 
 
 async def test_a_well_known_provider_is_not_asked(upstream, monkeypatch):
-    monkeypatch.setattr("refold.upstreams.provider._HOSTS", frozenset({"127.0.0.1"}))
+    assert upstreams.is_hosted("https://api.openai.com/v1")
+    monkeypatch.setattr(upstreams, "is_hosted", lambda _: True)
     async with served(upstream, summariser_enabled=False) as gate:
         await ask(gate, "one")
         assert upstream.report_requests == []
