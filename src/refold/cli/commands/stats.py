@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from refold.engine.engine import Engine
 
 _NUMBERS = frozenset(
-    {"calls", "tokens", "$", "sent", "not sent", "saved $", "cache", "ms", "count", "before", "after"}
+    (
+        *("calls", "tokens", "$", "sent", "not sent", "saved $", "net $"),
+        *("cache", "ms", "count", "before", "after"),
+    )
 )
 MOST_ROWS = 50
 """Groups that are shown to people; --json has more."""
