@@ -87,6 +87,45 @@ async def test_the_usage_of_every_call_of_the_loop_is_recorded(wire):
         assert all(usage.prompt and usage.output for usage in reported)
 
 
+@every_format
+@pytest.mark.parametrize(
+    ("answer", "notice"),
+    [
+        (say("The tide co", finish="length"), "✂️ The reply is cut: "),
+        (say(finish="length"), "✂️ The reply is cut: "),
+        (say(), "∅ The reply is empty"),
+        (say(" \n"), "∅ The reply is empty"),
+    ],
+)
+async def test_a_reply_that_is_cut_or_empty_is_told(wire, answer, notice):
+    async with ScriptedUpstream(answer, "Whole.") as server, chatting(server, wire=wire) as chat:
+        for text, told in (("one", [notice]), ("two", [])):
+            events = await sent(chat, text)
+            notices = [one.text for one in events if isinstance(one, refold.Notice) and one.event is None]
+            assert [one[: len(notice)] for one in notices] == told
+            assert done(events).status == "answered"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        " \n\t",
+        "\u200b\u2060",
+        [],
+        [{"type": "text", "text": "  "}],
+        {"role": "user", "content": ""},
+        {"role": "user", "content": []},
+    ],
+)
+async def test_nothing_is_not_sent(content):
+    async with ScriptedUpstream() as server, chatting(server) as chat:
+        with pytest.raises(ConfigError, match="there is nothing to send"):
+            await sent(chat, content)
+        assert await chat.conversation.journal.store.queued("local", chat.conversation.branch) == []
+        assert server.requests == []
+
+
 async def test_reasoning_is_streamed_apart_from_the_text():
     async with (
         ScriptedUpstream(say(think("I wonder."), "It is."), otherwise="x") as server,

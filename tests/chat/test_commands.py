@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -166,7 +167,9 @@ async def test_compact_needs_two_messages_and_takes_a_focus():
             await sent(chat, f"Note {n}: {LONG}")
         session = chat.conversation.journal.session.id
         events = await sent(chat, "/compact the boats")
-        assert reply_of(events) == f"⚙️ Compacting session #{session[:8]}..."
+        begun, ended = reply_of(events).splitlines()
+        assert begun == f"⚙️ Compacting session #{session[:8]}..."
+        assert re.fullmatch(r"⚙️ Compacted \(\S+ → \S+\)", ended), "the size before and after"
         notices = [one.text for one in events if isinstance(one, refold.Notice)]
         assert any(text.startswith("⚙️ Compacted (") for text in notices), notices
         assert "Compactions: 1" in reply_of(await sent(chat, "/status"))
@@ -434,3 +437,42 @@ async def test_commands_of_an_installed_package_are_in_the_table_of_all(tmp_path
     finally:
         command_table.cache_clear()
     assert {one.args[0] for one in caplog.records} >= {"wrong", "gone"}
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("llama3@localhost:11434/v1", "such as llama3@http://localhost:11434/v1"),
+        ("llama3@10.0.0.7", "such as llama3@http://10.0.0.7"),
+        ("@", "this cannot be the name of a model\nhint: such as openai:gpt-4o-mini"),
+        ("m-2@", "this cannot be the name of a model"),
+        ("a b c", "this cannot be the name of a model"),
+    ],
+)
+async def test_what_cannot_be_the_name_of_a_model_is_refused(model, problem):
+    async with ScriptedUpstream() as server, chatting(server) as chat:
+        assert problem in reply_of(await sent(chat, f"/model {model}"))
+        assert chat.model == chat.conversation.model == "m-1"
+        with pytest.raises(ConfigError):
+            refold.Chat(chat.conversation, model)
+
+
+async def test_a_name_may_have_an_at_of_its_own():
+    async with ScriptedUpstream() as server, chatting(server) as chat:
+        for model in ("claude-sonnet-4@20250514", "@cf/meta/llama-3-8b-instruct"):
+            assert reply_of(await sent(chat, f"/model {model}")) == f"🧠 Model: {model}"
+
+
+async def test_an_abort_beside_the_program_that_answers_says_so(store):
+    gate = Gate("First.")
+    async with ScriptedUpstream(gate) as server, chatting(server, store) as first:
+        assert reply_of(await sent(first, "/abort")) == "Nothing to abort."
+        stream = first.events()
+        await first.put("one")
+        await gate.reached.wait()
+        async with chatting(server, store) as second:
+            told = "Another program answers this conversation: abort the reply there."
+            assert reply_of(await sent(second, "/abort")) == told
+        assert reply_of(await sent(first, "/abort")) == "⛔ Aborted."
+        (ended,) = await until(stream, refold.Done)
+        assert ended.status == "aborted"

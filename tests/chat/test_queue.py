@@ -215,6 +215,48 @@ async def test_a_reply_that_was_lost_in_a_crash_is_asked_for_again(store):
         assert await said(chat.conversation) == [("user", "one"), ("assistant", "one")]
 
 
+async def test_a_reply_that_was_lost_in_a_crash_is_owed_until_something_came_of_it(store):
+    """A chat that is closed before the first word has not answered; one that is aborted has."""
+    await left_behind(store, said=("one",))
+    closed, aborted = Gate("Never."), Gate("Never.")
+    async with ScriptedUpstream(closed, aborted, otherwise=echo) as server:
+        async with chatting(server, store):
+            await closed.reached.wait()
+        async with chatting(server, store) as chat:
+            stream = chat.events()
+            await aborted.reached.wait()
+            assert chat.abort()
+            (ended,) = await until(stream, refold.Done)
+            assert (ended.entries, ended.status) == ((), "aborted")
+        assert await said(chat.conversation) == [("user", "one")]
+        async with chatting(server, store) as chat:
+            await sent(chat, "/new")
+        assert len(server.requests) == 2
+
+
+async def test_a_chat_that_is_closed_while_calls_of_a_crash_run_again_owes_the_reply(store):
+    started, goes_on = asyncio.Event(), asyncio.Event()
+
+    @refold.tool(idempotent=True)
+    async def look() -> str:
+        """Look out."""
+        started.set()
+        await goes_on.wait()
+        return "a ship"
+
+    await left_behind(store, said=("go", CALLS))
+    async with ScriptedUpstream(otherwise="I see.") as server:
+        async with chatting(server, store, tools=[look]):
+            await started.wait()
+        assert not server.requests
+        async with chatting(server, store, tools=[look]) as chat:
+            await until(chat.events(), refold.Done)
+            assert (await said(chat.conversation))[-1] == ("assistant", "I see.")
+        async with chatting(server, store, tools=[look]) as chat:
+            await sent(chat, "/status")
+        assert len(server.requests) == 1
+
+
 CALLS = {"role": "assistant", "content": None, "tool_calls": [
     {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": "{}"}}
     for n, name in enumerate(("look", "fire", "gone"))

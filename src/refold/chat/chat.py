@@ -45,14 +45,14 @@ from refold.engine.events import Event, UsageRecorded, text_of
 from refold.engine.state import State
 from refold.engine.summary_jobs import settled
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError, UpstreamError
-from refold.model.message import Message, ToolCall, ToolResult
+from refold.model.message import Message, Text, ToolCall, ToolResult
 from refold.model.tokens import Usage
 from refold.ports.models import StreamingUpstream
 from refold.ports.records import CommandEntry, QueuedEntry
 from refold.recall import answer_recall, recall_tool
 from refold.text_work import run_text_work
 from refold.upstreams import Provider, open_upstream
-from refold.upstreams.provider import KNOWN, provider_of
+from refold.upstreams.provider import KNOWN, check_model, provider_of
 from refold.wire.message import encode_item
 from refold.wire.reply import Reply
 from refold.wire.sdk import read_message, text_in
@@ -74,6 +74,20 @@ CLOSE_S = 5.0
 BROKEN_OFF = "not run: the reply broke off"
 MAX_SHOWN = 200
 """Characters of a message that was not typed here, in its notice."""
+NOTHING_TO_SEND = "there is nothing to send"
+NOTHING_HINT = "give a text that is not blank, or an image or a file"
+CUT_REPLY = '✂️ The reply is cut: the limit of its length was reached. Send a message such as "go on".'
+FULL_WINDOW = '✂️ The reply is cut: the model\'s window is full. Send a message such as "go on".'
+FILTERED_REPLY = "🚫 The provider's filter has stopped the reply."
+EMPTY_REPLY = "∅ The reply is empty: the model wrote nothing."
+_ENDS = {
+    "length": CUT_REPLY,
+    "max_tokens": CUT_REPLY,
+    "max_output_tokens": CUT_REPLY,
+    "model_context_window_exceeded": FULL_WINDOW,
+    "content_filter": FILTERED_REPLY,
+}
+"""Notices for finish reasons of the three formats that mean that a reply is not whole."""
 _OLLAMA_TAG = re.compile(r"latest|[\d.x]+[bm](?:-.*)?")
 
 DoneStatus: TypeAlias = Literal["answered", "unanswered", "aborted", "failed", "elsewhere"]
@@ -105,7 +119,7 @@ class CallUsage(Struct, frozen=True, tag="usage"):
 
 
 class Notice(Struct, frozen=True, tag="notice"):
-    """A line for the person: a pruning, a compaction, a summary."""
+    """A line for the person: a pruning, a compaction, a summary, a reply that is cut or empty."""
 
     text: str
     event: Event | None = None
@@ -259,6 +273,8 @@ class Chat:
         self._may_be_open = True
         """Whether calls without a result may have been left."""
         self._is_closed = self._is_woken = self._is_elsewhere = False
+        self._is_aborted = False
+        """Whether the person has stopped a reply since the lease was taken."""
         self._about: tuple[str, ...] = ()
         """The entries that the events are about now."""
         self._finished: dict[str, ToolResult] = {}
@@ -369,14 +385,14 @@ class Chat:
         """Store a message in the queue, or run a command, and return the id of the entry. `events` has the rest.
 
         Raises:
-            ConfigError: the chat is closed, or the text is blank.
+            ConfigError: the chat is closed, or there is nothing to send: no part, or only blank texts.
             WireError: the value is no message of the user in the format of the conversation.
             StoreError: nothing was stored, or the outcome is not known.
         """
         if self._is_closed or self._upstream is None:
             raise ConfigError("the chat is not open", hint="use it in `async with`, or await its `start()`")
-        if isinstance(content, str) and not content.strip():
-            raise ConfigError("there is nothing to send", hint="give a text")
+        if isinstance(content, str) and is_blank(content):
+            raise ConfigError(NOTHING_TO_SEND, hint=NOTHING_HINT)
         found = self.table.read(content) if isinstance(content, str) else None
         journal = self.conversation.journal
         entry = journal.new_id()
@@ -414,6 +430,8 @@ class Chat:
             message = read_message(content, dialect)
             if message.role != "user":
                 raise ConfigError("only messages of the user can be sent", hint="give a text, or parts")
+            if all(isinstance(one, Text) and is_blank(one.text) for one in message.parts):
+                raise ConfigError(NOTHING_TO_SEND, hint=NOTHING_HINT)
             return bytes(encode_item(message, dialect))
 
         return await run_text_work(text_in(content), write)
@@ -429,6 +447,7 @@ class Chat:
         one. During a reply, messages that wait in the queue are answered. Returns False if there is nothing to stop.
         """
         if self._turn is not None:
+            self._is_aborted = True
             return self._turn.cancel()
         waiting = {which for which, one in self._mine.items() if one.kind == "message"} - self._dropped
         if not waiting or self._is_elsewhere:
@@ -467,6 +486,11 @@ class Chat:
         return self._upstream.model if self._upstream is not None else ""
 
     @property
+    def servers(self) -> list[str]:
+        """The names of the MCP servers that were given."""
+        return [one.name for one in self._servers]
+
+    @property
     def waiting(self) -> int:
         """Entries in the queue, as far as this program knows."""
         return self._waiting
@@ -475,6 +499,12 @@ class Chat:
     def is_busy(self) -> bool:
         """Whether a reply is being produced."""
         return self._turn is not None
+
+    async def is_held_elsewhere(self) -> bool:
+        """Whether another program has the lease of the conversation, and answers."""
+        journal = self.conversation.journal
+        holder = await journal.store.lease_holder(journal.head.owner, journal.head.branch)
+        return holder not in ("", self._holder) and not has_ended(holder)
 
     @property
     def provider(self) -> Provider | None:
@@ -486,8 +516,10 @@ class Chat:
         of a model's name, as in `qwen2:7b`: only the name of a well-known provider in front of it is one.
 
         Raises:
-            ConfigError: there is no such provider, or the chat was given an upstream that is open.
+            ConfigError: this cannot be the name of a model, there is no such provider, or the chat was given an upstream
+                that is open.
         """
+        check_model(model)
         if self._provider is None:
             raise ConfigError(
                 "this chat was given an open upstream, so its model is fixed",
@@ -621,16 +653,30 @@ class Chat:
         return before
 
     async def _work_with_lease(self, *, is_crashed: bool) -> None:
-        journal = self.conversation.journal
-        beating = asyncio.create_task(self._extend_lease())
+        beating, is_owed = asyncio.create_task(self._extend_lease()), is_crashed
+        self._is_aborted = False
         try:
             is_lost = is_crashed and await self._heal()
             self._is_unchecked = False
+            size = self.conversation.size
             await self._take_entries(is_lost=is_lost)
+            is_ended = not self._is_closed or self._is_aborted or self.conversation.size > size
+            is_owed = is_crashed and not is_ended
         finally:
             beating.cancel()
             await asyncio.wait({beating})  # else it might take the lease again
-            await journal.store.release(journal.head.owner, journal.head.branch, self._holder)
+            await self._give_lease_back(is_owed=is_owed)
+
+    async def _give_lease_back(self, *, is_owed: bool) -> None:
+        """Free the lease. `is_owed`: the chat is closed before anything came of what a crashed program left, so the next one
+        must complete it. It finds a lease that has expired, as after the crash.
+        """
+        journal = self.conversation.journal
+        store, owner, branch, now = journal.store, journal.head.owner, journal.head.branch, journal.clock()
+        if is_owed:
+            await store.lease(owner, branch, self._holder, now=now, until=now)
+        else:
+            await store.release(owner, branch, self._holder)
 
     async def _note_waiting(self, told: set[str]) -> None:
         for place, one in enumerate(await self._queued(), 1):
@@ -688,7 +734,7 @@ class Chat:
             elif is_lost or not self._dropped.issuperset(self._taken):
                 self._about, is_lost = tuple(self._taken), False
                 status, problem = await self._reply()
-                self._finish_turn(status, problem)
+                self._finish(self._pop_taken(), status, problem)
                 if status == "elsewhere":
                     return
             elif self._taken:
@@ -697,11 +743,14 @@ class Chat:
                 return
         self._finish_turn("aborted")
 
-    def _finish_turn(self, status: DoneStatus, problem: str = "") -> None:
-        """Emit the end of the messages that were taken. After a crash these may be none that anybody waits for."""
+    def _finish_turn(self, status: DoneStatus) -> None:
+        """Emit the end of messages that were taken and for which the model was not asked, if there are any."""
+        if taken := self._pop_taken():
+            self._finish(taken, status)
+
+    def _pop_taken(self) -> list[str]:
         taken, self._taken = self._taken, []
-        if taken or status not in ("unanswered", "aborted"):
-            self._finish(taken, status, problem)
+        return taken
 
     async def _add_messages(self, entries: Sequence[QueuedEntry]) -> None:
         """Add the messages at the beginning of the queue to the conversation."""
@@ -776,6 +825,8 @@ class Chat:
                         self._emit(item)
             assert reply is not None
             self._emit(CallUsage(reply.usage))
+            if end := _unusual_end(reply):
+                self._emit(Notice(end))
             calls = [call for message in reply.messages for call in message.calls]
             if not calls:
                 return
@@ -872,6 +923,19 @@ class Chat:
         return is_wanted and all(
             one is None or one.command is None or one.command.is_immediate for one in found
         )
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text shows nothing: it has only spaces and characters that are invisible."""
+    return not any(one.isprintable() and not one.isspace() for one in text)
+
+
+def _unusual_end(reply: Reply) -> str:
+    """Say why a reply is not what the person waited for; empty if it is."""
+    if reply.finish in _ENDS:
+        return _ENDS[reply.finish]
+    has_content = any(message.calls or not is_blank(message.text) for message in reply.messages)
+    return "" if has_content else EMPTY_REPLY
 
 
 def _names_provider(model: str) -> bool:

@@ -21,12 +21,13 @@ from msgspec import Struct
 from refold.chat.tools import problem_of
 from refold.core.shown import handle_of
 from refold.engine.conversation import Conversation
-from refold.engine.events import pruning, short
+from refold.engine.events import CompactionEnd, compaction, pruning, short
 from refold.engine.history import last_change
 from refold.engine.session_search import find_sessions
 from refold.engine.sessions import can_be_resumed, line_of
 from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError, WireError
 from refold.ports.records import CommandEntry, Session
+from refold.upstreams.provider import check_model
 from refold.wire.sdk import read_message
 
 _log = logging.getLogger("refold")
@@ -56,6 +57,10 @@ class ChatControls(Protocol):
     def table(self) -> CommandTable: ...
 
     def abort(self) -> bool: ...
+
+    async def is_held_elsewhere(self) -> bool:
+        """Whether another program answers the conversation."""
+        ...
 
     async def use_model(self, model: str) -> None: ...
 
@@ -258,10 +263,13 @@ async def _compact(call: CommandCall) -> str:
     await talk.load()
     if len(talk.state.folded.shown) < 2:  # the number of the seed
         return "Not enough messages to compact."
-    session = talk.journal.head.session
+    session, events = talk.journal.head.session, talk.events()
     with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
         await talk.compact(focus=call.arguments)
-    return f"⚙️ Compacting session #{_short_id(session)}..."
+    ended = [
+        compaction(one).partition("\n")[0] for one in events.read_all() if isinstance(one, CompactionEnd)
+    ]
+    return "\n".join((f"⚙️ Compacting session #{_short_id(session)}...", *ended[-1:]))
 
 
 async def _prune(call: CommandCall) -> str:
@@ -345,8 +353,11 @@ async def _listed(talk: Conversation, sessions: Sequence[Session]) -> list[str]:
 
 
 async def _abort(call: CommandCall) -> str:
-    is_stopped = call.chat is not None and call.chat.abort()
-    return "⛔ Aborted." if is_stopped else "Nothing to abort."
+    if call.chat is not None and call.chat.abort():
+        return "⛔ Aborted."
+    if call.chat is not None and await call.chat.is_held_elsewhere():
+        return "Another program answers this conversation: abort the reply there."
+    return "Nothing to abort."
 
 
 async def _context(call: CommandCall) -> str:
@@ -402,6 +413,7 @@ async def _model(call: CommandCall) -> str:
     if not call.arguments:
         return f"🧠 Model: {(call.chat.model if call.chat else '') or call.conversation.model or 'not named'}"
     if call.chat is None:
+        check_model(call.arguments)
         await call.conversation.reconfigure(model=call.arguments)
     else:
         await call.chat.use_model(call.arguments)

@@ -21,11 +21,13 @@ import inspect
 import os
 import re
 import shlex
+import signal
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
+from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar, get_type_hints, overload
 
 import msgspec
@@ -51,6 +53,8 @@ STDERR_S = 5.0
 """Seconds between two looks at its size."""
 MAX_REASON = 200
 """Characters of what an MCP server wrote that a problem shows."""
+MARK = "REFOLD_MCP_SERVER"
+"""The variable in the environment of an MCP server by which its process is found."""
 GRACE_S = 1.0
 """Seconds that a tool has to end after its cancellation."""
 INTERRUPTED = "interrupted: may have run"
@@ -395,6 +399,8 @@ class ToolServer:
         self.problems: list[str] = []
         """Tools that are left out, and why."""
         self._patience_s, self._closing = patience_s, asyncio.Event()
+        self._is_ready, self._mark = False, f"{os.getpid()}-{id(self)}"
+        """`_mark` is in the environment of the server's process, which is found by it."""
         self._task: asyncio.Task[None] | None = None
         self._stderr: TextIO | None = None
         """A file with what the server writes there. On the stderr of this program it would command the terminal."""
@@ -410,16 +416,18 @@ class ToolServer:
         self._task = asyncio.create_task(self._hold(ready))
         try:
             async with asyncio.timeout(self._patience_s):
-                return await ready
+                found = await ready
         except TimeoutError:
             problem = self._unusable(f"no answer within {self._patience_s:g} s")
             await self.close()
             raise problem from None
+        self._is_ready = True
+        return found
 
     async def _hold(self, ready: asyncio.Future[list[ChatTool]]) -> None:
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as self._stderr:
             try:
-                async with _client_of(self._target, self._stderr) as client:
+                async with _client_of(self._target, self._stderr, {MARK: self._mark}) as client:
                     found = [one for each in await _list_tools(client) if (one := self._tool(client, each))]
                     if not ready.done():
                         ready.set_result(found)
@@ -479,10 +487,43 @@ class ToolServer:
         )
 
     async def close(self) -> None:
+        """End the server. One that has not answered yet, or does not end in time, is killed."""
         self._closing.set()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=CLOSE_S)
-            self._task.cancel()
+        if self._task is None or self._task.done():
+            return
+        is_killed = False
+        try:
+            if self._is_ready:
+                await asyncio.wait({self._task}, timeout=CLOSE_S)
+        finally:
+            if not self._task.done():
+                is_killed = _kill_marked(self._mark)
+        if is_killed:  # the connection ends by itself then
+            await asyncio.wait({self._task}, timeout=GRACE_S)
+        self._task.cancel()
+        await asyncio.wait({self._task}, timeout=CLOSE_S)
+
+
+def _kill_marked(mark: str) -> bool:
+    """Kill the child of this process that has the mark in its environment, and what it started. Returns whether there was
+    one. The SDK does not tell which process it is, and would wait for seconds before it kills one that does not read its
+    input. Elsewhere than on Linux it does so.
+    """
+    is_killed = False
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for process in _read(listed).decode().split():
+            if f"{MARK}={mark}".encode() in _read(Path(f"/proc/{process}/environ")).split(b"\0"):
+                with suppress(OSError):
+                    os.killpg(int(process), signal.SIGKILL)
+                    is_killed = True
+    return is_killed
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # the process has ended
+        return b""
 
 
 def _fail(ready: asyncio.Future[list[ChatTool]], error: Exception) -> None:
@@ -513,7 +554,7 @@ def _readable(text: str) -> str:
     return mask_text("".join(one for one in kept if one.isprintable()))[:MAX_REASON]
 
 
-def _client_of(target: str, stderr: TextIO) -> Any:
+def _client_of(target: str, stderr: TextIO, environ: dict[str, str]) -> Any:
     try:
         from mcp.client.client import Client
         from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -522,7 +563,9 @@ def _client_of(target: str, stderr: TextIO) -> Any:
     if target.startswith(("http://", "https://")):
         return Client(target)
     command, *arguments = shlex.split(target) or [""]
-    return Client(stdio_client(StdioServerParameters(command=command, args=arguments), errlog=stderr))
+    return Client(
+        stdio_client(StdioServerParameters(command=command, args=arguments, env=environ), errlog=stderr)
+    )
 
 
 async def _list_tools(client: Any) -> list[Any]:

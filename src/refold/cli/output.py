@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from io import StringIO
 from typing import TYPE_CHECKING, TextIO
@@ -37,14 +38,29 @@ GAP = "  "
 LEAST_TEXT = 12
 """Columns of the screen that a text in a table keeps where there is little room."""
 ALARM = "bold bright_red"
+_data: ContextVar[TextIO | None] = ContextVar("data", default=None)
+"""Where data goes while `sys.stdout` is that of code of others."""
 
 
 def write(text: str) -> None:
     """Write data to stdout; a character that its encoding does not have becomes a question mark."""
-    encoding = sys.stdout.encoding or "utf-8"
+    stdout = _data.get() or sys.stdout
+    encoding = stdout.encoding or "utf-8"
     with guarded():
-        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
-        sys.stdout.flush()
+        stdout.write(text.encode(encoding, "replace").decode(encoding))
+        stdout.flush()
+
+
+@contextmanager
+def prints_on_stderr() -> Iterator[None]:
+    """Send what code of others prints to stderr: stdout gets only what `write` is given."""
+    stdout = sys.stdout
+    token, sys.stdout = _data.set(stdout), sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = stdout
+        _data.reset(token)
 
 
 def write_bytes(data: bytes) -> None:
@@ -245,7 +261,7 @@ def guarded() -> Iterator[None]:
 
 def _discard_stdout() -> None:
     """Python flushes stdout when it exits; that must not fail a second time."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), (_data.get() or sys.stdout).fileno())
 
 
 # The text of a message: line by line, without control characters

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Notice, Queued
+from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Notice, Queued, is_blank
 from refold.chat.commands import count_compactions
 from refold.engine.settings import dollars_for, prices_of
 from refold.model.errors import RefoldError
@@ -77,17 +77,22 @@ class Questions:
 
 
 async def converse(chat: Chat, terminal: Terminal, questions: Questions) -> None:
-    """Run a chat in a terminal until the person leaves."""
+    """Run a chat in a terminal until the person leaves, and close it: a reply in progress is stopped, and what came of it
+    stays on the screen.
+    """
     dialogue = _Dialogue(chat, terminal, questions)
-    acts = dialogue.take_lines(), dialogue.draw_events(), dialogue.ask(), dialogue.refresh()
-    tasks = {asyncio.create_task(one) for one in acts}
+    drawing = asyncio.create_task(dialogue.draw_events())
+    acts = dialogue.take_lines(), dialogue.ask(), dialogue.refresh()
+    tasks = {drawing, *map(asyncio.create_task, acts)}
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await chat.close()
+        await asyncio.wait({drawing})  # its events end with those of the chat
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    for task in ended:
+    for task in {*ended, drawing}:
         task.result()  # a failure of any of them is no silent end
 
 
@@ -117,7 +122,7 @@ class _Dialogue:
 
     async def _take(self, text: str) -> bool:
         """Send what was entered. Returns whether the person leaves."""
-        if not text.strip() or self._questions.answer(text):
+        if is_blank(text) or self._questions.answer(text):
             return False
         found = self._chat.table.read(text)
         is_at_once = found is not None and (found.command is None or found.command.is_immediate)

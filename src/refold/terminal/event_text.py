@@ -37,6 +37,13 @@ PART_LINES = 20
 """Lines of code that are printed together, about a screen: a long block is read while it comes."""
 MAX_ARGUMENTS = 60
 """Characters of a call's arguments on its line: the rest of the line is the result's."""
+MAX_PER_CELL = 8
+"""Characters that are looked at for each cell of a line that is cut: enough for a letter with its accents."""
+MAX_NESTING = 60
+"""Lists and quotes inside each other that are read as such; the parser leaves out what is deeper."""
+MIN_TEXT = 20
+"""Cells that nested lists and quotes must leave for their text."""
+PROMPT = "> "
 MARGIN = 1
 """Columns left free: some terminals wrap a line that fills the last one."""
 CODE_THEME = "ansi_dark"
@@ -236,8 +243,13 @@ def safe(text: str) -> str:
 def error_text(problem: str, look: PageLook) -> str:
     """Return a problem as a line `error:` and, if there is one, a line `hint:`."""
     message, _, hint = safe(problem).partition("\nhint: ")
-    lines = [_styled(f"error: {_one_line(message)}", ERROR, look)]
-    return "\n".join([*lines, *([f"hint: {_one_line(hint)}"] if hint else [])]) + "\n"
+    lines = [_styled(row, ERROR, look) for row in _rows(f"error: {_one_line(message)}", look)]
+    return "\n".join([*lines, *(_rows(f"hint: {_one_line(hint)}", look) if hint else [])]) + "\n"
+
+
+def note_text(text: str, look: PageLook) -> str:
+    """Return lines that are neither the reply nor an error, without a style. In a terminal they are wrapped between words."""
+    return "".join(f"{row}\n" for line in safe(text).splitlines() for row in _rows(line, look))
 
 
 # What is typed, and what commands reply
@@ -261,11 +273,17 @@ def _draw_notice(page: Page, event: Notice, look: PageLook) -> Drawn:
 def _draw_command_reply(page: Page, event: CommandReply, look: PageLook) -> Drawn:
     page, pieces = _end_line(page, look)
     page, echoes = _take_command(page, look)
-    is_told = look.is_terminal and event.text == page.told
-    reply = [] if is_told else [PagePiece(f"{_shown(event.text, look)}\n", is_data=True)]
+    is_told = look.is_terminal and _tells_again(event.text, page.told)
+    text = note_text(event.text, look) if look.is_terminal else f"{event.text}\n"
+    reply = [] if is_told else [PagePiece(text, is_data=True)]
     page, next_ones = _take_waiting(page, look) if page.is_command_shown else (page, [])
     page = structs.replace(page, is_command_shown=False, told="")
     return page, [*pieces, *echoes, *reply, *next_ones]
+
+
+def _tells_again(reply: str, told: str) -> bool:
+    """Whether the reply to a command is the notice that was printed just before, or ends with its first line."""
+    return bool(told) and (reply == told or reply.splitlines()[-1:] == told.splitlines()[:1])
 
 
 def _take_waiting(page: Page, look: PageLook) -> Drawn:
@@ -440,7 +458,8 @@ def _markdown_class() -> type[Markdown]:
     from markdown_it import MarkdownIt
     from rich.markdown import Heading, Markdown
 
-    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+    options = {"html": False, "maxNesting": MAX_NESTING}
+    parser = MarkdownIt("commonmark", options).enable(["strikethrough", "table"])
 
     class PlainHeading(Heading):
         def __rich_console__(self, *_: object) -> Iterator[RenderableType]:
@@ -491,18 +510,33 @@ def _code(text: str, opener: str, look: PageLook) -> str:
 
 
 def _markdown(text: str, look: PageLook) -> str:
-    if len(text) > MAX_RENDERED:
+    as_written = len(text) > MAX_RENDERED
+    if not as_written:
+        markdown = _markdown_class()(safe(text), code_theme=CODE_THEME, hyperlinks=False)
+        as_written = not _has_room(markdown, look)
+    if as_written:
         return "".join(f"{line}\n" for line in _wrapped(text.strip("\n"), look))
     for language in _LANGUAGE.findall(text):
         _load_lexer(language)
     console = _console(look)
-    console.print(_markdown_class()(safe(text), code_theme=CODE_THEME, hyperlinks=False))
+    console.print(markdown)
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     while lines and not _ESCAPE.sub("", lines[0]).strip():
         lines.pop(0)
     while lines and not _ESCAPE.sub("", lines[-1]).strip():
         lines.pop()
     return "".join(f"{line}\n" for line in lines)
+
+
+def _has_room(markdown: Markdown, look: PageLook) -> bool:
+    """Whether nested lists and quotes leave room for their text, which would vanish otherwise."""
+    used = most = 0
+    for token in markdown.parsed:
+        is_container = token.type.startswith(("bullet_list", "ordered_list", "blockquote"))
+        used += token.nesting * (2 if token.type.startswith("blockquote") else 4) if is_container else 0
+        most = max(most, used)
+    deepest = max((token.level for token in markdown.parsed), default=0)
+    return deepest < MAX_NESTING - 1 and most <= look.width - MARGIN - MIN_TEXT
 
 
 def _styled(text: str, style: str, look: PageLook) -> str:
@@ -533,12 +567,16 @@ def _console(look: PageLook) -> Console:
 
 def _echo(typed: Typed, look: PageLook) -> list[PagePiece]:
     """Return what was typed, for a screen whose input area is empty again. A plain terminal shows it anyway."""
-    shown = safe(typed.text).replace("\n", "\n  ")
-    return [PagePiece(f"{_styled(f'> {shown}', TYPED, look)}\n")] if look.has_markdown else []
+    if not look.has_markdown:
+        return []
+    rows = [row for line in safe(typed.text).split("\n") for row in _rows(line, look, indent=len(PROMPT))]
+    shown = "\n".join(rows).replace("\n", f"\n{' ' * len(PROMPT)}")
+    return [PagePiece(f"{_styled(f'{PROMPT}{shown}', TYPED, look)}\n")]
 
 
 def _aside(text: str, look: PageLook) -> PagePiece:
-    return PagePiece("".join(f"{_styled(line, ASIDE, look)}\n" for line in safe(text).splitlines()))
+    rows = note_text(text, look).splitlines()
+    return PagePiece("".join(f"{_styled(row, ASIDE, look)}\n" for row in rows))
 
 
 def _shown(text: str, look: PageLook) -> str:
@@ -546,8 +584,14 @@ def _shown(text: str, look: PageLook) -> str:
 
 
 def _cut(text: str, width: int) -> str:
+    """Cut a text at a number of cells: a wide character takes two, a combining one none."""
+    from rich.cells import cell_len, set_cell_size
+
     most = max(8, width - MARGIN)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    kept = text[: most * MAX_PER_CELL]
+    if len(kept) == len(text) and cell_len(text) <= most:
+        return text
+    return f"{set_cell_size(kept, most - 1).rstrip()}…"
 
 
 def _wrapped_end(text: str, look: PageLook, rows: int) -> list[str]:
@@ -557,9 +601,19 @@ def _wrapped_end(text: str, look: PageLook, rows: int) -> list[str]:
 
 def _wrapped(text: str, look: PageLook) -> list[str]:
     """Return the rows of a text as it was written."""
-    width = max(20, look.width - MARGIN)
-    lines = safe(text).expandtabs(4).split("\n")
-    return [row for line in lines for row in ([line] if len(line) <= width else wrap(line, width)) or [""]]
+    return [row for line in safe(text).expandtabs(4).split("\n") for row in _rows(line, look)]
+
+
+def _rows(line: str, look: PageLook, indent: int = 0) -> list[str]:
+    """Return a line in the rows that it takes, broken between words where it can be. In a pipe it stays whole."""
+    width = max(20, look.width - MARGIN - indent)
+    if not look.is_terminal or (len(line) <= width and line.isascii()):
+        return [line]
+    if line.isascii():
+        return wrap(line, width) or [""]
+    from rich.text import Text
+
+    return [row.plain.rstrip() for row in Text(line).wrap(_console(look), width, tab_size=4)] or [""]
 
 
 def _one_line(text: str) -> str:

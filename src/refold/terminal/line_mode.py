@@ -19,16 +19,15 @@ from typing import Any
 
 import msgspec
 
-from refold.chat.chat import Chat, ChatEvent, CommandReply, Done
+from refold.chat.chat import Chat, ChatEvent, CommandReply, Done, is_blank
 from refold.model.errors import RefoldError
 from refold.terminal.dialogue import EXIT, INTERRUPT_S
-from refold.terminal.event_text import Page, PageLook, PagePiece, draw, error_text
+from refold.terminal.event_text import PROMPT, Page, PageLook, PagePiece, draw, error_text
 from refold.terminal.status_line import ChatFigures, status_line
 from refold.wire.sse import ReasoningDelta, TextDelta
 
 FAILED = 2
 """The exit code if a message got no reply."""
-PROMPT = "> "
 Write = Callable[[str], None]
 
 
@@ -54,7 +53,7 @@ async def run_script(
     """
     code, page = 0, Page()
     async for text in inputs:
-        if not text.strip():
+        if is_blank(text):
             continue
         has_reply = False
         try:
@@ -103,7 +102,7 @@ class PlainTerminal:
         with on_interrupt(self._interrupt):
             self._tell(PROMPT)
             async for line in self._lines:
-                if line.strip():
+                if not is_blank(line):
                     yield line
                 else:
                     self._tell(PROMPT)

@@ -14,13 +14,15 @@ The input is read while everything else goes on: no key waits for the model, the
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import os
 import select
 import sys
+import threading
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import rich.markdown  # noqa: F401  # now, and not when the first word of a reply has come
@@ -49,7 +51,7 @@ from prompt_toolkit.widgets import TextArea
 from refold.chat.chat import Chat
 from refold.chat.commands import CommandTable
 from refold.terminal.dialogue import INTERRUPT_S
-from refold.terminal.event_text import Page, PageLook, PagePiece, live_text, safe
+from refold.terminal.event_text import PROMPT, Page, PageLook, PagePiece, live_text, note_text
 from refold.terminal.status_line import ChatFigures, status_line
 
 MAX_INPUT_ROWS = 8
@@ -82,7 +84,7 @@ class Screen:
         self._drawn_at = self._interrupted_at = 0.0
         self._frame: asyncio.TimerHandle | None = None
         self._input = TextArea(
-            prompt="> ",
+            prompt=PROMPT,
             multiline=True,
             wrap_lines=True,
             completer=CommandCompleter(chat.table),
@@ -110,7 +112,7 @@ class Screen:
         running = asyncio.create_task(self._app.run_async())
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
         try:
-            with self._log_above():
+            with self._prints_above(), self._log_above():
                 while (text := await self._typed.get()) is not None:
                     yield text
         finally:
@@ -155,12 +157,11 @@ class Screen:
     def _log_above(self) -> Iterator[None]:
         """Print log records above the input area while it is there: on stderr they would be written across it."""
         loop, logger = asyncio.get_running_loop(), logging.getLogger("refold")
-        write = self._print
+        write = self._print_note
 
         class Above(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
-                text = safe(f"{record.levelname.lower()}: {record.getMessage()}\n")
-                loop.call_soon_threadsafe(write, text)
+                loop.call_soon_threadsafe(write, f"{record.levelname.lower()}: {record.getMessage()}")
 
         before = logger.handlers, logger.propagate
         logger.handlers, logger.propagate = [Above(logging.WARNING)], False
@@ -168,6 +169,22 @@ class Screen:
             yield
         finally:
             logger.handlers, logger.propagate = before
+
+    @contextmanager
+    def _prints_above(self) -> Iterator[None]:
+        """Print above the input area what a tool prints: it would be written across it."""
+        before, loop = (sys.stdout, sys.stderr), asyncio.get_running_loop()
+        above = _LineWriter(lambda line: loop.call_soon_threadsafe(self._print_note, line))
+        sys.stdout = sys.stderr = above
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+            if above.begun:
+                self._print_note(above.begun)
+
+    def _print_note(self, text: str) -> None:
+        self._print(note_text(text, self.look))
 
     # The rows below what was printed
 
@@ -230,6 +247,27 @@ class Screen:
             event.app.exit()
         else:
             self._input.buffer.delete()
+
+
+class _LineWriter(io.TextIOBase):
+    """A text file that gives each line that is written to a function."""
+
+    encoding = "utf-8"
+
+    def __init__(self, take: Callable[[str], object]) -> None:
+        self._take, self._lock, self.begun = take, threading.Lock(), ""
+        """`begun` is the line that has not ended."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        with self._lock:  # tools run in threads
+            *lines, self.begun = (self.begun + text).split("\n")
+            if lines:
+                with suppress(RuntimeError):  # the loop has ended
+                    self._take("\n".join(lines))
+        return len(text)
 
 
 class CommandCompleter(Completer):

@@ -11,6 +11,7 @@ are never shown.
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import subprocess
 from collections.abc import Mapping
@@ -286,6 +287,28 @@ def _checked(text: str, what: str) -> str:
 
 SERVER = "the server"
 """The name of a provider that has only an address."""
+_SPEC_HINT = "such as openai:gpt-4o-mini, or my-model@http://localhost:8000/v1"
+_ADDRESS = re.compile(
+    r"(?:localhost|\[[0-9a-fA-F:]++\]|\d{1,3}(?:\.\d{1,3}){3}|(?:[\w-]++\.)++[a-zA-Z]{2,}+|[\w.-]++(?=:\d))"
+    r"(?::\d{1,5}+)?+(?:/[^\s@]*+)?+$"
+)
+"""A host, with a port and a path if it has them, and without a scheme."""
+
+
+def check_model(model: str) -> None:
+    """
+    Raises:
+        ConfigError: no model can have this name: it has a space, or is an address without its scheme. A name may have
+            an @ of its own, such as `claude-sonnet-4@20250514`.
+    """
+    before, at, rest = model.partition("@")
+    if before and _ADDRESS.match(rest):
+        raise ConfigError(
+            "the address of the model has no http:// or https://",
+            hint=f"such as {mask_model(f'{before}@http://{rest}')}",
+        )
+    if not model or (at and not rest) or not model.isprintable() or " " in model:
+        raise ConfigError("this cannot be the name of a model", hint=_SPEC_HINT)
 
 
 def provider_of(spec: str, *, key_env: str = "") -> Provider:
@@ -295,6 +318,8 @@ def provider_of(spec: str, *, key_env: str = "") -> Provider:
     Raises:
         ConfigError: the word names no model.
     """
+    if spec:
+        check_model(spec)
     before, at, rest = spec.partition("@http")
     name, colon, model = before.partition(":")
     is_known = bool(colon) and name in KNOWN
@@ -302,8 +327,7 @@ def provider_of(spec: str, *, key_env: str = "") -> Provider:
         hint = f"choose from: {', '.join(KNOWN)}; any other server is MODEL@URL"
         raise ConfigError(f"there is no provider {mask_model(name[:80])!r}", hint=hint)
     if not (model if is_known else at and before):
-        hint = "such as openai:gpt-4o-mini, or my-model@http://localhost:8000/v1"
-        raise ConfigError(f"{mask_model(spec[:80])!r} does not name a provider and a model", hint=hint)
+        raise ConfigError(f"{mask_model(spec[:80])!r} does not name a provider and a model", hint=_SPEC_HINT)
     if not at:
         return Provider(name, model)
     name, model = (name, model) if is_known else (SERVER, before)

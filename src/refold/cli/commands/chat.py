@@ -217,11 +217,13 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
         commands=commands,
         confirm=questions.confirm if _is_person(options) else None,
     )
+    for server in opened.servers:
+        _note(f"connecting to the MCP server {server}…")
     async with opened, _remember_places(engine, name, opened, chosen):
         for problem in opened.problems:
-            output.note(f"warning: {problem}")
+            _note(f"warning: {problem}")
         if chosen.local_name:
-            output.note(
+            _note(
                 f"{output.plain(chosen.local_name)} on this machine answers: private, and often wrong\n"
                 "hint: --model asks another one, such as openai:gpt-4o-mini"
             )
@@ -230,6 +232,8 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
         state = f"{output.plural(talk.size, 'message')}" if talk.size else "new"
         output.note(f"{output.plain(name)} ({state}); /help lists the commands, Ctrl-D leaves")
         await _dialogue(opened, questions, options, place)
+    if opened.waiting:
+        _note(f"{output.plural(opened.waiting, 'typed line')} in the queue: answered when you go on")
     output.note(f"hint: to go on: refold chat {shlex.quote(output.plain(name))}")
     return 0
 
@@ -238,9 +242,11 @@ async def _script(chat: Chat, options: ChatOptions) -> int:
     from refold.terminal.line_mode import StdinLines, run_script
 
     inputs = StdinLines() if options.once is None else _one(options.once)
-    return await run_script(
-        chat, inputs, as_json=options.as_json, look=_plain_look(), write=output.write, tell=_tell
-    )
+    look = _plain_look()
+    with output.prints_on_stderr():
+        return await run_script(
+            chat, inputs, as_json=options.as_json, look=look, write=output.write, tell=_tell
+        )
 
 
 async def _one(text: str) -> AsyncIterator[str]:
@@ -313,6 +319,14 @@ def _log_to_stderr() -> Iterator[None]:
         yield
     finally:
         logger.handlers, logger.propagate = before
+
+
+def _note(text: str) -> None:
+    """Say something that may be longer than a line of the terminal."""
+    from refold.terminal.event_text import PageLook, note_text
+
+    look = PageLook(output.screen_width(), has_markdown=False, is_terminal=sys.stderr.isatty())
+    _tell(note_text(text, look))
 
 
 def _tell(text: str) -> None:
