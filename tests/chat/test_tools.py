@@ -412,3 +412,70 @@ async def test_a_chat_that_cannot_start_leaves_no_server_running(tmp_path):
             async with chatting(server, tools=[huge], mcp=[f"{sys.executable} {path}"]):
                 pass
     assert mark.exists(), "the server has ended"
+
+
+# MCP servers that never answer
+
+MUTE = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+file = pathlib.Path(sys.argv[1])
+file.with_suffix(".new").write_text(str(os.getpid()))
+file.with_suffix(".new").rename(file)
+while True:
+    time.sleep(3600)
+"""
+
+
+@pytest.fixture
+def mute(tmp_path):
+    """The command line of a server that never answers, and the file with its process id."""
+    (tmp_path / "mute.py").write_text(MUTE)
+    file = tmp_path / "process"
+    return f"mute={sys.executable} {tmp_path}/mute.py {file}", file
+
+
+def has_ended(file) -> bool:
+    try:
+        os.kill(int(file.read_text()), 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_a_chat_goes_on_without_a_server_that_never_answers(mute, monkeypatch):
+    command, file = mute
+    closed = tools_module.ToolServer.close
+
+    async def close(server):
+        await until_there(file)
+        await closed(server)
+
+    monkeypatch.setattr(tools_module, "START_S", 0.01)
+    monkeypatch.setattr(tools_module.ToolServer, "close", close)
+    async with ScriptedUpstream(DONE) as server, chatting(server, mcp=[command]) as chat:
+        assert has_ended(file)
+        (problem,) = chat.problems
+        assert problem.startswith("the MCP server 'mute' cannot be used: no answer within 0.01 s")
+        assert text_of(await sent(chat, "Go.")) == DONE
+
+
+async def test_a_start_that_is_cancelled_ends_a_server_that_never_answers(mute):
+    command, file = mute
+
+    async def start() -> None:
+        async with ScriptedUpstream() as server, chatting(server, mcp=[command]):
+            pass
+
+    starting = asyncio.create_task(start())
+    await until_there(file)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert has_ended(file)
+
+
+async def until_there(file) -> None:
+    async with asyncio.timeout(20):
+        while not file.exists():  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(0.01)

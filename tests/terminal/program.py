@@ -104,6 +104,10 @@ class Program:
                 raise AssertionError(f"{problem}:\n{shown}")
         return shown
 
+    def wait_for(self, is_there: Callable[[], bool]) -> None:
+        """Wait until something outside of the terminal is so."""
+        self._wait(lambda _: is_there(), "it did not come", PATIENCE_S)
+
     def shown(self) -> str:
         """Return the lines of the screen and those above it, as a person can scroll through them."""
         for line in islice(self._screen.history.top, len(self._above), None):  # those above do not change

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from rich.cells import cell_len
 
 from refold.chat.chat import CallUsage, CommandReply, Done, Notice, Queued, ToolEnded, ToolStarted
 from refold.terminal.event_text import Page, PageLook, Typed, draw, is_slow, live_text, safe
@@ -27,6 +28,10 @@ def deltas(text, size=5):
 
 
 DONE = Done(("e",), "answered")
+
+
+def cells(text):
+    return max(cell_len(line) for line in text.splitlines())
 
 
 def test_a_reply_is_printed_block_by_block_and_the_open_block_is_live():
@@ -311,3 +316,70 @@ def test_no_line_is_wider_than_the_screen(width):
     )
 
     assert max(map(len, printed.splitlines())) < width
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(f"{'  ' * n}- level{n}" for n in range(40)),
+        "\n".join(f"{'   ' * n}1. level{n}" for n in range(12)),
+        "> " * 25 + "level24 level0 level11",
+        "> " * 90 + "level89 level0 level11",
+    ],
+)
+def test_what_is_deeply_nested_is_shown(text, columns):
+    """A parser or a renderer without room would leave it out."""
+    _, printed = drawn(TextDelta(text), DONE, look=PageLook(columns))
+    assert re.findall(r"level\d+", printed) == re.findall(r"level\d+", text)
+    page, _ = drawn(TextDelta(text), look=PageLook(columns))
+    assert "level" in live_text(page, PageLook(columns), 100)
+
+
+WIDE = "潮来潮去港口平静" * 20
+LONG = "the server did not give a reply because of internationalisation " * 5
+
+
+@pytest.mark.parametrize("look", [SCREEN, PLAIN])
+@pytest.mark.parametrize("text", [WIDE, LONG.strip(), "e\u0301" * 300, "👩‍👩‍👧‍👦" * 60])
+def test_lines_of_tools_are_cut_by_cells(text, look):
+    started = ToolStarted("c1", "read", f'{{"path": "{text}"}}')
+    page, _ = drawn(started, look=look)
+    assert cells(live_text(page, look, 5)) < 80
+    _, printed = drawn(ToolEnded("c1", "read", text), page=page, look=look)
+    (line,) = printed.splitlines()
+    assert 70 < cell_len(line) < 80
+    assert line.endswith("…")
+
+
+@pytest.mark.parametrize("look", [SCREEN, PLAIN])
+def test_long_lines_are_broken_between_words(look):
+    events = (
+        Done(("e",), "failed", f"{LONG}\nhint: {LONG}"),
+        Notice(LONG),
+        CommandReply("e", "/look", LONG),
+        Typed(LONG),
+    )
+    for event in events:
+        _, printed = drawn(event, look=look)
+        assert not printed or cells(printed) < 80
+        words = [word for line in printed.splitlines() for word in line.split()]
+        assert {*words} <= {*LONG.split(), "error:", "hint:", ">"}, "no word is broken"
+    _, printed = drawn(Notice(WIDE), look=look)
+    assert cells(printed) < 80
+    assert "".join(printed.split()) == WIDE
+
+
+def test_a_pipe_gets_whole_lines():
+    pipe = PageLook(80, has_markdown=False, has_colour=False, is_terminal=False)
+    _, printed = drawn(Done((), "failed", LONG), CommandReply("e", "/look", LONG), look=pipe)
+    assert printed == f"error: {LONG.strip()}\n{LONG}\n"
+
+
+def test_a_compaction_is_told_once_with_its_sizes():
+    notice = "⚙️ Compacted (7k → 2k)\n  🔧 System: 1 tokens"
+    reply = CommandReply("e", "/compact", "⚙️ Compacting session #1...\n⚙️ Compacted (7k → 2k)")
+    _, printed = drawn(Typed("/compact", is_command=True), Notice(notice), reply)
+    assert printed == f"> /compact\n{notice}\n"
+    _, printed = drawn(reply)
+    assert printed == f"{reply.text}\n"

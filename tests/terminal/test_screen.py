@@ -8,6 +8,7 @@ import pytest
 
 from refold.cli.main import run
 from refold.testing import Broken, Refuse, ScriptedUpstream, Slow, call, echo, say
+from tests.chat.test_tools import has_ended, mute  # noqa: F401  # a fixture
 from tests.contract.postgres import empty
 from tests.contract.stores import postgres_url  # noqa: F401  # a fixture
 from tests.terminal.program import ALT_ENTER, CTRL_C, CTRL_D, TAB, UP, Gate, Program
@@ -416,3 +417,84 @@ def test_without_prompt_toolkit_the_way_is_told(program, tmp_path):
         shown = " ".join(chat.shown().split())
         assert "error: the chat in a terminal needs the extra 'chat'" in shown
         assert "hint: install it with: " in shown
+
+
+def test_exit_in_mid_reply_leaves_what_came_on_the_screen(program, capsys):
+    gate = Gate("Never.")
+    slow = Slow(say("one two three\n\nfour five " + "six " * 2_000), between_s=0.02)
+    with ScriptedUpstream(slow, gate) as server, program(server) as chat:
+        chat.see_idle()
+        chat.enter("one")
+        chat.see("five six six")
+        chat.enter("next")
+        chat.see("queued 1")
+        chat.type("/exit\r")
+        assert chat.wait() == 0
+        shown = chat.see("hint: to go on: refold chat vik")
+    left = re.sub(r"\s+", " ", shown.partition("Bye.")[2])
+    assert left.startswith(" four five six six")
+    assert "six ⛔ stopped; what came is kept" in left
+    assert "1 typed line in the queue: answered when you go on hint: " in left
+    run(["show", "vik"])
+    assert "four five six six" in capsys.readouterr().out
+
+
+def test_a_reply_after_a_crash_is_asked_for_until_it_is_stopped(program):
+    gates = [Gate("Never.") for _ in range(2)]
+    slow = Slow(say("word " * 2_000), between_s=0.02)
+    with ScriptedUpstream(*gates, slow, otherwise=echo) as server:
+        with program(server) as chat:
+            chat.see_idle()
+            chat.enter("one")
+            gates[0].reached.wait(30)
+            chat.kill()
+        with program(server, TERM="dumb") as chat:
+            gates[1].reached.wait(30)
+            assert chat.leave() == 0  # before the first word
+        with program(server) as chat:
+            chat.see("word word word")
+            chat.see("answering")
+            chat.type(CTRL_C)
+            chat.see("word\n\n⛔ stopped; what came is kept\n")
+            chat.see_idle()
+            chat.enter("two")
+            chat.see("> two\ntwo\n")
+            chat.leave()
+    assert [texts(one)[-1] for one in server.requests] == ["one", "one", "one", "two"]
+
+
+PRINTING = """
+import refold, sys
+
+@refold.tool
+def look() -> str:
+    "Look out."
+    print("a ship\\x1b[2J in sight")
+    print("no wind", file=sys.stderr)
+    print("the end", end="")
+    return "seen"
+"""
+
+
+def test_what_a_tool_prints_is_above_the_input(program, tmp_path):
+    (tmp_path / "ship.py").write_text(PRINTING)
+    answers = say(call("look")), "Aye."
+    with ScriptedUpstream(*answers) as server, program(server, "--tools", "ship.py") as chat:
+        chat.see_idle()
+        chat.enter("go")
+        chat.see("Aye.")
+        shown = chat.see_idle()
+        assert "\na ship�[2J in sight\nno wind\n" in shown
+        assert chat.leave() == 0
+        chat.see("the end\n")
+
+
+def test_a_server_that_never_answers_is_named_and_ctrl_c_leaves(program, mute):  # noqa: F811
+    command, file = mute
+    with ScriptedUpstream() as server, program(server, "--mcp", command) as chat:
+        chat.see("connecting to the MCP server mute…")
+        chat.wait_for(file.exists)
+        chat.type(CTRL_C)
+        assert chat.wait() == 130
+        assert "Traceback" not in chat.shown()
+    assert has_ended(file)

@@ -45,6 +45,8 @@ TIMEOUT_S = 120.0
 """Longer than a build of a small project; a person who waits for more can set it."""
 MAX_CHARACTERS = 1_000_000
 """Of one result. What is longer is cut when it is stored: no window holds it, and a store would keep it for ever."""
+START_S = 30.0
+"""Seconds that an MCP server has to start: one that is downloaded first needs many."""
 CLOSE_S = 5.0
 """Seconds that an MCP server has to end."""
 MAX_STDERR, READ_STDERR = 1_000_000, 65_536
@@ -388,17 +390,18 @@ class ToolServer:
     Args:
         spec: a URL (`https://host/mcp`), or the command line that starts the server; in front of either, `name=`
             gives the prefix of its tools' names.
-        patience_s: seconds that the server has for its start.
+        patience_s: seconds that the server has for its start; `START_S` by default.
     """
 
-    def __init__(self, spec: str, *, patience_s: float = 30.0) -> None:
+    def __init__(self, spec: str, *, patience_s: float | None = None) -> None:
         prefix, equals, rest = spec.partition("=")
         has_prefix = bool(equals and _NAME.fullmatch(prefix))
         self.prefix, self._target = (prefix, rest) if has_prefix else ("", spec)
         self.name = (self.prefix or self._target.partition(" ")[0])[:80]
         self.problems: list[str] = []
         """Tools that are left out, and why."""
-        self._patience_s, self._closing = patience_s, asyncio.Event()
+        self._patience_s = START_S if patience_s is None else patience_s
+        self._closing = asyncio.Event()
         self._is_ready, self._mark = False, f"{os.getpid()}-{id(self)}"
         """`_mark` is in the environment of the server's process, which is found by it."""
         self._task: asyncio.Task[None] | None = None

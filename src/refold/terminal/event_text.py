@@ -41,6 +41,8 @@ MAX_PER_CELL = 8
 """Characters that are looked at for each cell of a line that is cut: enough for a letter with its accents."""
 MAX_NESTING = 60
 """Lists and quotes inside each other that are read as such; the parser leaves out what is deeper."""
+INDENT = 4
+"""Cells that a list or a quote takes from its text."""
 MIN_TEXT = 20
 """Cells that nested lists and quotes must leave for their text."""
 PROMPT = "> "
@@ -532,8 +534,8 @@ def _has_room(markdown: Markdown, look: PageLook) -> bool:
     """Whether nested lists and quotes leave room for their text, which would vanish otherwise."""
     used = most = 0
     for token in markdown.parsed:
-        is_container = token.type.startswith(("bullet_list", "ordered_list", "blockquote"))
-        used += token.nesting * (2 if token.type.startswith("blockquote") else 4) if is_container else 0
+        if token.type.startswith(("bullet_list", "ordered_list", "blockquote")):
+            used += token.nesting * INDENT
         most = max(most, used)
     deepest = max((token.level for token in markdown.parsed), default=0)
     return deepest < MAX_NESTING - 1 and most <= look.width - MARGIN - MIN_TEXT

@@ -375,3 +375,15 @@ def test_a_model_that_is_only_chosen_is_remembered_too(chat, refold):
         chat(first, "vik", "--once", "one")
         chat(first, "vik", "--once", f"/model m-2@{second.url}/v1")
         assert refold("chat", "vik", "--model", "m-2", "--once", "two")[:2] == (0, "Second.\n")
+
+
+def test_what_a_tool_prints_is_no_data(chat, tmp_path):
+    (tmp_path / "ship.py").write_text(
+        'import refold\n\n@refold.tool\ndef look() -> str:\n    "Look."\n    print("a ship")\n    return "seen"\n'
+    )
+    with ScriptedUpstream(say(call("look")), "Aye.") as server:
+        code, out, err = chat(server, "--tools", "ship.py", "--once", "Go", "--json")
+    assert code == 0
+    assert [one["type"] for one in events(out)][-1] == "done"
+    assert "a ship" not in out
+    assert "a ship\n" in err
