@@ -277,6 +277,31 @@ async def test_a_result_of_50_mb_is_cut():
     assert all(len(one) < 1_000_200 for one in found)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"low water", "low water"),
+        (bytearray("Ås".encode()), "Ås"),
+        (b"\xff\xfe\x00", "(binary data, 3 bytes)"),
+        (b"", "(no output)"),
+        (None, "(no output)"),
+    ],
+)
+async def test_bytes_are_text_where_they_can_be(value, text):
+    async def run(_):
+        return value
+
+    assert await answer_of([refold.ChatTool(name="odd", run=run)], "odd") == [text]
+
+
+async def test_of_a_group_of_errors_the_first_is_named():
+    async def run(_):
+        raise ExceptionGroup("several", [ExceptionGroup("inner", [ValueError("no wind")]), KeyError("sail")])
+
+    own = refold.ChatTool(name="odd", run=run)
+    assert await answer_of([own], "odd") == ["error: ValueError: no wind (and 1 more)"]
+
+
 async def test_a_value_that_cannot_be_written_is_told_to_the_model():
     class Odd:
         def __str__(self) -> str:

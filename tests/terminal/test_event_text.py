@@ -383,3 +383,18 @@ def test_a_compaction_is_told_once_with_its_sizes():
     assert printed == f"> /compact\n{notice}\n"
     _, printed = drawn(reply)
     assert printed == f"{reply.text}\n"
+
+
+@pytest.mark.parametrize(("look", "gap"), [(SCREEN, "\n"), (PLAIN, "")])
+def test_a_notice_about_the_reply_comes_after_it(look, gap):
+    _, printed = drawn(*deltas("The tide co"), Notice("✂️ cut"), DONE, look=look)
+    assert printed == f"The tide co\n{gap}✂️ cut\n"
+
+
+@pytest.mark.parametrize("text", ["\n".join(map(str, range(9_000))), "word " * 40_000])
+def test_of_a_long_paste_the_beginning_is_printed(text):
+    _, printed = drawn(Typed(text))
+    rows = printed.splitlines()
+    assert len(rows) == 41
+    assert rows[0].startswith(f"> {text[:1]}")
+    assert rows[-1] == f"… {len(text):,} characters are sent"

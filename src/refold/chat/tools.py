@@ -346,9 +346,13 @@ async def run_guarded(
 
 
 def problem_of(error: BaseException) -> str:
-    """Say in a line what code of the user's raised. A group of exceptions stands for the first one in it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    """Say in a line what code of the user's raised. Of a group of exceptions the first one is named, and the others are counted."""
+    raised = list[BaseException]([error])
+    while isinstance(raised[0], BaseExceptionGroup):
+        raised[:1] = raised[0].exceptions
+    if len(raised) > 1:
+        return f"{problem_of(raised[0])} (and {len(raised) - 1} more)"
+    error = raised[0]
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  # it is the user's as well
@@ -363,6 +367,11 @@ def failed(call: ToolCall, text: str) -> ToolResult:
 
 
 def _text_of(value: object) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        try:
+            value = bytes(value).decode()
+        except UnicodeDecodeError:
+            value = f"(binary data, {len(bytes(value)):,} bytes)"
     if not isinstance(value, str):
         try:
             value = "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()

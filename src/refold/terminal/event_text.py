@@ -35,6 +35,8 @@ MAX_RENDERED = 20_000
 written. While a larger one is rendered, even in a thread, the garbage collector stops everything for 0.1 s and more."""
 PART_LINES = 20
 """Lines of code that are printed together, about a screen: a long block is read while it comes."""
+MAX_ECHO = 40
+"""Rows that are printed of what was typed: a long paste leaves the reply before it in sight."""
 MAX_ARGUMENTS = 60
 """Characters of a call's arguments on its line: the rest of the line is the result's."""
 MAX_PER_CELL = 8
@@ -266,10 +268,13 @@ def _draw_typed(page: Page, event: Typed, look: PageLook) -> Drawn:
 
 
 def _draw_notice(page: Page, event: Notice, look: PageLook) -> Drawn:
+    pieces = list[PagePiece]()
+    if look.has_markdown and event.event is None:  # about the reply so far, and not about the context
+        page, pieces = _close_text(page, look)
     if page.is_inside_line:
         return structs.replace(page, held=(*page.held, event.text)), []
     page, echoes = _take_command(page, look)
-    return structs.replace(page, told=event.text), [*echoes, _aside(event.text, look)]
+    return structs.replace(page, told=event.text), [*pieces, *echoes, _aside(event.text, look)]
 
 
 def _draw_command_reply(page: Page, event: CommandReply, look: PageLook) -> Drawn:
@@ -571,9 +576,12 @@ def _echo(typed: Typed, look: PageLook) -> list[PagePiece]:
     """Return what was typed, for a screen whose input area is empty again. A plain terminal shows it anyway."""
     if not look.has_markdown:
         return []
-    rows = [row for line in safe(typed.text).split("\n") for row in _rows(line, look, indent=len(PROMPT))]
-    shown = "\n".join(rows).replace("\n", f"\n{' ' * len(PROMPT)}")
-    return [PagePiece(f"{_styled(f'{PROMPT}{shown}', TYPED, look)}\n")]
+    lines = safe(typed.text).split("\n")
+    rows = [row for line in lines[:MAX_ECHO] for row in _rows(line, look, indent=len(PROMPT))][:MAX_ECHO]
+    shown = f"\n{' ' * len(PROMPT)}".join(rows)
+    pieces = [PagePiece(f"{_styled(f'{PROMPT}{shown}', TYPED, look)}\n")]
+    is_cut = len(lines) > MAX_ECHO or len(rows) == MAX_ECHO
+    return [*pieces, *([_aside(f"… {len(typed.text):,} characters are sent", look)] if is_cut else [])]
 
 
 def _aside(text: str, look: PageLook) -> PagePiece:

@@ -95,17 +95,20 @@ class PlainTerminal:
     def __init__(self, chat: Chat, look: PageLook, *, write: Write, tell: Write) -> None:
         self._chat, self.look, self._write, self._tell = chat, look, write, tell
         self._lines = StdinLines()
-        self._is_prompt_due = self._was_replying = False
+        self._is_prompt_due = self._was_replying = self._has_left = False
         self._interrupted_at = 0.0
 
     async def lines(self) -> AsyncGenerator[str, None]:
         with on_interrupt(self._interrupt):
             self._tell(PROMPT)
-            async for line in self._lines:
-                if not is_blank(line):
-                    yield line
-                else:
-                    self._tell(PROMPT)
+            try:
+                async for line in self._lines:
+                    if not is_blank(line):
+                        yield line
+                    else:
+                        self._tell(PROMPT)
+            finally:
+                self._has_left = True
 
     async def show(self, page: Page, pieces: list[PagePiece]) -> None:
         _write_all(pieces, self._write, self._tell)
@@ -113,7 +116,7 @@ class PlainTerminal:
         self._was_replying = page.is_replying
 
     def show_figures(self, figures: ChatFigures) -> None:
-        if self._is_prompt_due and not self._chat.is_busy:
+        if self._is_prompt_due and not self._chat.is_busy and not self._has_left:
             self._is_prompt_due = False
             self._tell(f"[{status_line(figures, self.look.width - 2, has_blocks=False)}]\n{PROMPT}")
 
