@@ -455,7 +455,7 @@ def test_a_reply_after_a_crash_is_asked_for_until_it_is_stopped(program):
             chat.see("word word word")
             chat.see("answering")
             chat.type(CTRL_C)
-            chat.see("word\n\n⛔ stopped; what came is kept\n")
+            chat.see("\n\n⛔ stopped; what came is kept\n")
             chat.see_idle()
             chat.enter("two")
             chat.see("> two\ntwo\n")
@@ -464,13 +464,15 @@ def test_a_reply_after_a_crash_is_asked_for_until_it_is_stopped(program):
 
 
 PRINTING = """
-import refold, sys
+import refold, subprocess, sys
 
 @refold.tool
 def look() -> str:
     "Look out."
     print("a ship\\x1b[2J in sight")
     print("no wind", file=sys.stderr)
+    subprocess.run(["echo", "a process"])
+    sys.stdout.buffer.write(b"raw\\n" * 1000)
     print("the end", end="")
     return "seen"
 """
@@ -484,7 +486,8 @@ def test_what_a_tool_prints_is_above_the_input(program, tmp_path):
         chat.enter("go")
         chat.see("Aye.")
         shown = chat.see_idle()
-        assert "\na ship�[2J in sight\nno wind\n" in shown
+        assert "\na ship�[2J in sight\nno wind\na process\nraw\n" in shown
+        assert shown.splitlines().count("raw") == 1_000
         assert chat.leave() == 0
         chat.see("the end\n")
 

@@ -368,10 +368,11 @@ def failed(call: ToolCall, text: str) -> ToolResult:
 
 def _text_of(value: object) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
+        raw = bytes(value)
         try:
-            value = bytes(value).decode()
+            value = raw.decode()
         except UnicodeDecodeError:
-            value = f"(binary data, {len(bytes(value)):,} bytes)"
+            value = f"(binary data, {len(raw):,} bytes)"
     if not isinstance(value, str):
         try:
             value = "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()

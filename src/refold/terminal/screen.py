@@ -14,16 +14,17 @@ The input is read while everything else goes on: no key waits for the model, the
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import os
 import select
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import rich.markdown  # noqa: F401  # now, and not when the first word of a reply has come
 from msgspec import structs
@@ -63,6 +64,12 @@ MAX_PRINTED = 100
 """Lines that are printed without a look at the keys."""
 MAX_TYPED_BEFORE = 65_536
 """Bytes of a line that was entered before the start: more than a terminal keeps."""
+STREAMS = (1, 2)
+"""The numbers of stdout and stderr."""
+MAX_UNSHOWN = 10_000
+"""Printed lines that wait to be shown; of a tool that prints faster, the oldest are dropped."""
+END_S = 0.2
+"""Seconds in which the rest of what was printed is read when the person leaves."""
 FRAME_S = 1 / 20
 """Seconds between two drawings of a reply in progress. Keys are drawn at once."""
 
@@ -78,6 +85,8 @@ class Screen:
 
     def __init__(self, chat: Chat, history: Path | None, *, has_colour: bool) -> None:
         self._chat, self._has_colour = chat, has_colour
+        self._terminal = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding=sys.stdout.encoding)
+        """The terminal itself: stdout may be that of tools."""
         self._typed = asyncio.Queue[str | None]()
         self._page, self._figures = Page(), ChatFigures(model=chat.model)
         self._live: tuple[tuple[Page, int, int], str] = (self._page, 0, 0), ""
@@ -96,7 +105,7 @@ class Screen:
         self._app: Application[None] = Application(
             layout=Layout(self._rows(), focused_element=self._input),
             key_bindings=self._keys(),
-            output=_output(),
+            output=_output(self._terminal),
             color_depth=None if has_colour else ColorDepth.DEPTH_1_BIT,
             erase_when_done=True,
             refresh_interval=0.5,
@@ -112,7 +121,7 @@ class Screen:
         running = asyncio.create_task(self._app.run_async())
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
         try:
-            with self._prints_above(), self._log_above():
+            with PrintedLines(self._print_note).taken(), self._log_above():
                 while (text := await self._typed.get()) is not None:
                     yield text
         finally:
@@ -169,19 +178,6 @@ class Screen:
             yield
         finally:
             logger.handlers, logger.propagate = before
-
-    @contextmanager
-    def _prints_above(self) -> Iterator[None]:
-        """Print above the input area what a tool prints: it would be written across it."""
-        before, loop = (sys.stdout, sys.stderr), asyncio.get_running_loop()
-        above = _LineWriter(lambda line: loop.call_soon_threadsafe(self._print_note, line))
-        sys.stdout = sys.stderr = above
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr = before
-            if above.begun:
-                self._print_note(above.begun)
 
     def _print_note(self, text: str) -> None:
         self._print(note_text(text, self.look))
@@ -249,25 +245,70 @@ class Screen:
             self._input.buffer.delete()
 
 
-class _LineWriter(io.TextIOBase):
-    """A text file that gives each line that is written to a function."""
+class PrintedLines:
+    """Takes what tools and their processes print while the input area is there: it would be written across it. Stdout and
+    stderr are a pipe meanwhile, which a thread reads: whoever prints never waits for the event loop.
 
-    encoding = "utf-8"
+    Args:
+        show: prints lines above the input area, and is called in the event loop.
+    """
 
-    def __init__(self, take: Callable[[str], object]) -> None:
-        self._take, self._lock, self.begun = take, threading.Lock(), ""
-        """`begun` is the line that has not ended."""
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show, self._loop = show, asyncio.get_running_loop()
+        self._lines, self._begun = deque[bytes](maxlen=MAX_UNSHOWN), b""
+        self._is_due = False
 
-    def writable(self) -> bool:
-        return True
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        if sys.platform == "win32":
+            yield
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        kept = [(number, os.dup(number)) for number in STREAMS]
+        readable, writable = os.pipe()
+        for number in STREAMS:
+            os.dup2(writable, number)
+        os.close(writable)
+        reading = threading.Thread(target=self._read, args=(readable,), name="refold-printed", daemon=True)
+        reading.start()
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, before in kept:
+                os.dup2(before, number)
+                os.close(before)
+            reading.join(END_S)  # a process that a tool has left may hold the pipe for ever
+            self._lines += [self._begun] if self._begun else []
+            while self._lines:
+                self._show_some()
 
-    def write(self, text: str) -> int:
-        with self._lock:  # tools run in threads
-            *lines, self.begun = (self.begun + text).split("\n")
-            if lines:
-                with suppress(RuntimeError):  # the loop has ended
-                    self._take("\n".join(lines))
-        return len(text)
+    def _read(self, readable: int) -> None:
+        with os.fdopen(readable, "rb", buffering=0) as pipe:
+            while read := pipe.read(65_536):
+                *lines, self._begun = (self._begun + read).split(b"\n")
+                self._lines += lines
+                if self._lines and not self._is_due:
+                    self._is_due = True
+                    with suppress(RuntimeError):  # the loop has ended
+                        self._loop.call_soon_threadsafe(self._show_due)
+
+    def _show_due(self) -> None:
+        self._is_due = False
+        self._show_some()
+        if self._lines and not self._is_due:  # a typed key is drawn before the next ones
+            self._is_due = True
+            self._loop.call_soon(self._show_due)
+
+    def _show_some(self) -> None:
+        lines = list[bytes]()
+        with suppress(IndexError):
+            while len(lines) < MAX_PRINTED:
+                lines.append(self._lines.popleft())
+        if lines:
+            self._show(b"\n".join(lines).decode("utf-8", "replace"))
 
 
 class CommandCompleter(Completer):
@@ -314,8 +355,8 @@ def _lines_typed_before() -> list[str]:
     return lines
 
 
-def _output() -> Output:
-    output = create_output(sys.stdout)
+def _output(terminal: TextIO) -> Output:
+    output = create_output(terminal)
     if isinstance(output, Vt100_Output):
         # Not every terminal tells where its cursor is, and nothing here depends on it.
         output.enable_cpr = False
