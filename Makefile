@@ -10,12 +10,12 @@ SERVED_WITH := cli,server,sqlite,tokens
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all prove smoke-clients lint style types format bench clean
+.PHONY: help run demo test test-all prove smoke-clients test-integrations lint style types format bench clean
 
 help: ## Show this help
 	@echo "Refold: keep LLM conversations inside the context window without losing anything."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "The first verb you use creates .venv. Another Python: make test PYTHON=python3.13"
 
@@ -37,6 +37,9 @@ prove: $(READY) ## Take out one behaviour per feature; its tests must fail (ARGS
 
 smoke-clients: $(READY) ## Run installed clients through the gateway, without a network (ARGS="--clients DIR")
 	@$(BIN)/python -m scripts.smoke_clients $(ARGS)
+
+test-integrations: $(READY) ## Run the adapters with the real frameworks, each in its own environment (ARGS="langchain")
+	@$(BIN)/python -m scripts.test_integrations $(ARGS)
 
 lint: style types ## Check style, types and layers; silent when all is well
 
@@ -62,7 +65,7 @@ bench: $(READY) ## Measure the speed promises
 	@$(BIN)/python -m benchmarks.run
 
 clean: ## Remove the environment and every cache
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment: made once, installed again only when pyproject.toml changes. What `make run` needs is little and soon there;

@@ -78,6 +78,7 @@ PUBLIC = sorted(
         "presets",
         "recall_tool",
         "sync",
+        "wrap",
     ]
 )
 """Every name that `refold` exports. A change here is a change for users: it belongs in CHANGELOG.md."""

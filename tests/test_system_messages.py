@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import refold
 from refold.model.dialect import DIALECTS
 from refold.sync import Conversation
 from refold.testing.rules import ProviderLimits, ReadRequest, malformed
@@ -204,3 +205,15 @@ def test_a_small_newest_one_stays_whole_beside_a_question_that_must_be_cut(name,
 def _words(seed: int, count: int) -> list[str]:
     known = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "kappa", "lambda", "theta")
     return [known[(seed + at * at + at // 3) % len(known)] for at in range(count)]
+
+
+async def test_another_system_prompt_is_sent_from_the_next_request_on():
+    async with refold.Conversation("gpt-4o-mini", system="Be brief.") as chat:
+        await chat.add("Hello.")
+        await chat.set_system([{"role": "developer", "content": "Be long."}, "No lists."])
+        several = await chat.context()
+        await chat.set_system(None)
+        none = await chat.context()
+
+    assert [one["role"] for one in several["messages"]] == ["developer", "system", "user"]
+    assert [one["content"] for one in none["messages"]] == ["Hello."]

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         UsageRecorded,
     )
     from refold.engine.state import Receipt
+    from refold.integrations.sdk_clients import wrap
     from refold.model.budget import Budget
     from refold.model.errors import (
         AccessError,
@@ -165,6 +166,7 @@ __all__ = [
     "run_command",
     "sync",
     "tool",
+    "wrap",
 ]
 
 __version__ = "0.1.0"
@@ -195,6 +197,7 @@ _NAMES = {
     "recall_tool": "refold.recall",
     "run_command": "refold.chat.commands",
     "tool": "refold.chat.tools",
+    "wrap": "refold.integrations.sdk_clients",
     **dict.fromkeys(_CHAT.split(), "refold.chat.chat"),
     **dict.fromkeys(_EVENTS.split(), "refold.engine.events"),
 }

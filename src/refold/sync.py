@@ -277,6 +277,9 @@ class Conversation:
     def set_tools(self, tools: Sequence[object], *, rules: Mapping[str, ToolRule] | None = None) -> None:
         self._run(self._async.set_tools(tools, rules=rules))
 
+    def set_system(self, system: Prompt) -> None:
+        self._run(self._async.set_system(system))
+
     def reconfigure(self, *, model: str = "", preset: str = "") -> None:
         self._run(self._async.reconfigure(model=model, preset=preset))
 

@@ -25,11 +25,17 @@ STORIES = [ROOT / "docs" / name for name in ("recall.md", "stored-conversations.
 """Pages whose commands build on one another: run from the first to the last, in a folder of their own."""
 VARIABLE = re.compile(r"\b(?:rf_[0-9a-f_]+|[0-9a-f]{8}|[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d)\b")
 """Keys, ids and times."""
+ADAPTER = re.compile(r"^from refold\.integrations\.\w+ import ", re.MULTILINE)
+"""Pages with such a line need a framework: `make test-integrations` runs them where it is installed."""
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return [body for name, body in FENCE.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def needs_framework(page: Path) -> bool:
+    return any(ADAPTER.search(block) for block in blocks(page, "python"))
 
 
 def commands(block: str) -> list[tuple[str, list[str]]]:
@@ -78,7 +84,9 @@ def printed(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+    "page",
+    [page for page in PAGES if blocks(page, "python") and not needs_framework(page)],
+    ids=lambda page: page.name,
 )
 def test_python_examples_run(page, monkeypatch, request):
     """The blocks of one page run in order, as one script, in the root of the project."""
@@ -89,6 +97,16 @@ def test_python_examples_run(page, monkeypatch, request):
     namespace: dict[str, object] = {"__name__": "__example__"}
     for block in blocks(page, "python"):
         exec(compile(ast.parse(block), str(page), "exec"), namespace)
+
+
+def test_every_guide_to_a_framework_is_run_by_its_test():
+    tests = [
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "tests/integrations/frameworks").glob("test_*.py")
+    ]
+    pages = [page.name for page in PAGES if needs_framework(page)]
+
+    assert [name for name in pages if not any(f'run_page("{name}"' in text for text in tests)] == []
 
 
 @pytest.mark.parametrize(

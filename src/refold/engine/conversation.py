@@ -82,6 +82,7 @@ from refold.engine.settings import (
     Prompt,
     check_policy,
     dollars_for,
+    read_prompt,
     state_for,
     with_tool_rules,
 )
@@ -675,6 +676,21 @@ class Conversation:
             policy = with_tool_rules(state.frame.policy, rules or {})
             self._state = state.with_frame(structs.replace(state.frame.fixed, tools=read_in), policy=policy)
             self._tools, self._tool_rules = [*tools], {**(rules or {})}
+            await self._apply(lambda state: Outcome(state=state))
+
+    async def set_system(self, system: Prompt) -> None:
+        """Send this system prompt with every request from now on: a text, blocks of text in the format "anthropic",
+        or system messages in the other formats.
+
+        Raises:
+            ConfigError: it is none of these.
+            BudgetError: it leaves no room for messages.
+        """
+        async with self._locked():
+            state = await self._current()
+            fixed = state.frame.fixed
+            prompt = read_prompt(system, fixed.dialect)
+            self._state = state.with_frame(structs.replace(fixed, system=prompt))
             await self._apply(lambda state: Outcome(state=state))
 
     async def reconfigure(self, *, model: str = "", preset: str = "") -> None:

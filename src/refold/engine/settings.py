@@ -48,7 +48,7 @@ from refold.tokens.counters import counter_for
 from refold.upstreams import Provider, open_upstream
 from refold.upstreams.provider import KNOWN, ProviderKey, complete, provider_of
 from refold.wire.anthropic import decode_system
-from refold.wire.sdk import as_json, read_tools
+from refold.wire.sdk import as_json, read_message, read_tools
 
 Prompt: TypeAlias = "str | Sequence[object] | None"
 
@@ -205,14 +205,24 @@ def dialect_named(name: str) -> Dialect:
 
 
 def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
-    """Read a system prompt: a text, or blocks of text as Anthropic takes them."""
+    """Read a system prompt: a text, blocks of text as Anthropic takes them, or system messages of the other formats."""
     if not prompt:
         return ()
     if isinstance(prompt, str):
         return (system(prompt),)
     if dialect.name == "anthropic":
         return (decode_system(as_json([*prompt])),)
-    raise ConfigError("the system prompt is no text", hint="blocks are for the format 'anthropic'")
+    if all(isinstance(one, str) or _is_instruction(one) for one in prompt):
+        return tuple(system(one) if isinstance(one, str) else read_message(one, dialect) for one in prompt)
+    raise ConfigError(
+        "the system prompt is no text",
+        hint="give a text or system messages; blocks are for the format 'anthropic'",
+    )
+
+
+def _is_instruction(value: object) -> bool:
+    role = value.get("role") if isinstance(value, Mapping) else getattr(value, "role", "")
+    return role in ("system", "developer")
 
 
 def _budget(settings: ConversationSettings, window: WindowSize) -> Budget:
