@@ -92,7 +92,7 @@ def install(name: str, wanted: dict[str, list[str]]) -> str:
 
 def run(name: str, rows: Path) -> int:
     # Without tests/conftest.py, which needs the environment of `make test`; the warnings of a framework are its own.
-    options = ["--noconftest", "-o", "filterwarnings=default", "-q"]
+    options = ["--noconftest", "-o", "filterwarnings=ignore", "-q"]
     argv = [str(PLACE / name / "bin" / "python"), "-m", "pytest", *options, str(TESTS / f"test_{name}.py")]
     own = {
         key: value

@@ -25,6 +25,7 @@ from refold.engine.settings import Prompt
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, InvalidWindow, NotAnOverflow, StoreError, WireError
 from refold.model.message import Message
+from refold.model.tokens import Usage
 from refold.ports.records import read_stored
 from refold.recall import MAX_TOKENS
 from refold.sync import Conversation, Engine, answer_recall
@@ -112,8 +113,13 @@ class PreparedCall:
             self._pieces = self._match()
         return self._pieces
 
+    @property
+    def messages_after_prompt(self) -> list[dict[str, Any]]:
+        """The messages of the request without the system prompt."""
+        return [one for one in self.messages if one.get("role") not in ("system", "developer")]
+
     def _match(self) -> list[SentMessage]:
-        sent = [one for one in self.messages if one.get("role") not in ("system", "developer")]
+        sent = self.messages_after_prompt
         spelled = [_spelled(one) for one in self._given]
         owners = {name: at for at, one in enumerate(self._given) for name in _call_names(one)}
         last, found = len(spelled), list[SentMessage]()
@@ -373,3 +379,10 @@ def split_prompt(messages: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 def _role(message: object) -> object:
     return message.get("role") if isinstance(message, Mapping) else getattr(message, "role", None)
+
+
+def as_usage(prompt: int, output: int, cached: int | None) -> Usage | None:
+    """Return a report for `Conversation.record` from a framework's figures, where cached tokens are part of the prompt; None
+    for an empty one.
+    """
+    return Usage(input=prompt - (cached or 0), cache_read=cached or 0, output=output) if prompt else None

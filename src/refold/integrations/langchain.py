@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from refold.integrations.histories import HistoryTable, PreparedCall
+from refold.integrations.histories import HistoryTable, PreparedCall, as_usage
 from refold.model.errors import MissingExtra
+from refold.model.tokens import Usage
 from refold.recall import DESCRIPTION, NAME, START, WHAT
 from refold.sync import Engine
 
@@ -170,14 +171,10 @@ def _restored(messages: Sequence[BaseMessage], call: PreparedCall) -> list[BaseM
     return found
 
 
-def _usage(reply: ModelResponse) -> dict[str, Any] | None:
-    """Return the usage of a reply as Chat Completions spells it: LangChain counts cached tokens as input too."""
+def _usage(reply: ModelResponse) -> Usage | None:
+    """Return the usage of a reply. LangChain counts cached tokens as input too."""
     used = next((one.usage_metadata for one in reply.result if isinstance(one, AIMessage)), None)
     if not used:
         return None
-    cached = (used.get("input_token_details") or {}).get("cache_read") or 0
-    return {
-        "prompt_tokens": used["input_tokens"],
-        "completion_tokens": used["output_tokens"],
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
+    cached = (used.get("input_token_details") or {}).get("cache_read")
+    return as_usage(used["input_tokens"], used["output_tokens"], cached)

@@ -176,13 +176,13 @@ def _wrapped(
         if _is_inside.get():
             return original(**given)
         call, sent = calls.prepare(wire, given)
-        return _observed(_send(lambda: original(**_merged(call, sent)), call), call)
+        return _observed(_send(lambda: original(**merged_arguments(call, sent)), call), call)
 
     async def create_async(**given: Any) -> Any:
         if _is_inside.get():
             return await original(**given)
         call, sent = await asyncio.to_thread(calls.prepare, wire, given)
-        reply = await _send_async(lambda: original(**_merged(call, sent)), call)
+        reply = await _send_async(lambda: original(**merged_arguments(call, sent)), call)
         return await asyncio.to_thread(_observed, reply, call)
 
     def stream(**given: Any) -> Any:
@@ -196,7 +196,7 @@ def _wrapped(
     return create_async if is_async else create
 
 
-def _merged(call: PreparedCall | None, sent: Arguments) -> Arguments:
+def merged_arguments(call: PreparedCall | None, sent: Arguments) -> Arguments:
     """Return the arguments with the request of the call."""
     if call is None:
         return sent
@@ -359,7 +359,7 @@ class _StreamManager:
         self._call, sent = self._calls.prepare(self._wire, self._given)
 
         def enter() -> Any:
-            self._manager = self._original(**_merged(self._call, sent))
+            self._manager = self._original(**merged_arguments(self._call, sent))
             return self._manager.__enter__()
 
         self._stream = _send(enter, self._call)
@@ -378,7 +378,7 @@ class _AsyncStreamManager(_StreamManager):
         self._call, sent = await asyncio.to_thread(self._calls.prepare, self._wire, self._given)
 
         async def enter() -> Any:
-            self._manager = self._original(**_merged(self._call, sent))
+            self._manager = self._original(**merged_arguments(self._call, sent))
             return await self._manager.__aenter__()
 
         self._stream = await _send_async(enter, self._call)
