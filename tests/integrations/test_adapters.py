@@ -13,7 +13,12 @@ import pytest
 import refold
 
 ROOT = Path(__file__).parents[2]
-ADAPTERS = {"langchain": "langchain", "openai_agents": "openai-agents", "pydantic_ai": "pydantic-ai"}
+ADAPTERS = {
+    "langchain": "langchain",
+    "litellm": "litellm",
+    "openai_agents": "openai-agents",
+    "pydantic_ai": "pydantic-ai",
+}
 """The extra of each adapter that needs a framework, by its module."""
 FRAMEWORKS = {
     "agents",

@@ -1,0 +1,126 @@
+"""LiteLLM: a callback that makes requests fit, in the proxy and in `litellm.acompletion`.
+
+    litellm.callbacks = [RefoldCallback(refold.sync.Engine("sqlite:///chats.db"))]
+
+It changes a request after LiteLLM has chosen the deployment and before it is sent, in the formats of Chat Completions, Responses and
+Anthropic's Messages. The usage is recorded when LiteLLM logs the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from refold.integrations.histories import PreparedCall, as_usage
+from refold.integrations.sdk_clients import HEADER, WrappedCalls, merged_arguments
+from refold.model.errors import MissingExtra
+from refold.sync import Conversation, Engine
+
+try:
+    from litellm.integrations.custom_logger import CustomLogger
+except ImportError:
+    raise MissingExtra("litellm", "the callback of LiteLLM") from None
+
+NAME = "refold_conversation"
+"""The key in a request's `metadata` that names its conversation."""
+OPEN_CALLS = 1_000
+"""Calls whose usage is waited for: LiteLLM logs them in the background, and may never log one that was cancelled."""
+_FORMATS = {"acompletion": "chat", "completion": "chat", "aresponses": "responses", "responses": "responses"}
+_FORMATS["anthropic_messages"] = "anthropic"
+
+
+class RefoldCallback(CustomLogger):
+    """Sends each history through a conversation. Put it into `litellm.callbacks`, or name it in the proxy's configuration.
+
+    Args:
+        engine: keeps the conversations, with the window and the other settings; by default in memory.
+    """
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        super().__init__()
+        self._calls = WrappedCalls(engine, "")
+        self._open: OrderedDict[str, PreparedCall] = OrderedDict()
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any]:
+        """Replace the messages of a request."""
+        wire = _FORMATS.get(getattr(call_type, "value", call_type) or "")
+        if wire is None:
+            return kwargs
+        named = {**kwargs, "model": str(kwargs.get("model") or "").rpartition("/")[2], NAME: _name(kwargs)}
+        call, _ = await asyncio.to_thread(self._calls.prepare, wire, named)
+        if call is None:
+            return kwargs
+        if call.conversation is not None:
+            self._open[str(kwargs.get("litellm_call_id"))] = call
+            if len(self._open) > OPEN_CALLS:
+                self._open.popitem(last=False)
+        return merged_arguments(call, kwargs)
+
+    async def async_log_success_event(
+        self,
+        kwargs: dict[str, Any],
+        response_obj: Any,
+        start_time: Any,  # noqa: ARG002  # the framework's signature
+        end_time: Any,  # noqa: ARG002
+    ) -> None:
+        """Record the usage of a call, streamed or not."""
+        call = self._open.pop(str(kwargs.get("litellm_call_id")), None)
+        usage = getattr(response_obj, "usage", None)
+        if call is None or usage is None:
+            return
+        details = getattr(usage, "prompt_tokens_details", None)
+        cached = getattr(details, "cached_tokens", None)
+        await asyncio.to_thread(call.record, as_usage(usage.prompt_tokens, usage.completion_tokens, cached))
+
+    async def async_post_call_failure_deployment_hook(
+        self,
+        request_data: Mapping[str, Any],
+        exception: Exception,
+        call_type: Any,  # noqa: ARG002  # the framework's signature
+        fallback_depth: int | None = None,  # noqa: ARG002
+    ) -> None:
+        """Learn from a refusal for the length: the next request, also a retry of LiteLLM, is smaller."""
+        call = self._open.pop(str(request_data.get("litellm_call_id")), None)
+        if call is not None:
+            await asyncio.to_thread(call.recover, exception)
+
+    def conversation(
+        self,
+        messages: Sequence[object] = (),
+        *,
+        name: str = "",
+        format: str = "chat",  # noqa: A002  # the word users know
+    ) -> Conversation | None:
+        """Return the conversation of a name, or the one that these messages belong to; None if there is none."""
+        return self._calls.conversation(messages, name=name, format=format)
+
+    def recall(
+        self,
+        arguments: str | Mapping[str, object],
+        messages: Sequence[object] = (),
+        *,
+        name: str = "",
+        format: str = "chat",  # noqa: A002  # the word users know
+    ) -> str:
+        """Return the answer to a model's call of `refold.recall_tool`, in the conversation of a name or of these messages."""
+        return self._calls.recall(arguments, messages, name=name, format=format)
+
+
+def _name(kwargs: Mapping[str, Any]) -> str:
+    """Return the name of a request's conversation: from its metadata, the header of the gateway, or LiteLLM's session. In the
+    proxy it belongs to the key of the client, so that no client finds another one's.
+    """
+    found, owner = "", ""
+    for field in ("metadata", "litellm_metadata"):
+        metadata = kwargs.get(field)
+        if isinstance(metadata, Mapping):
+            found = found or str(metadata.get(NAME) or "")
+            owner = owner or str(metadata.get("user_api_key_hash") or metadata.get("user_api_key") or "")
+    request = kwargs.get("proxy_server_request")
+    headers = request.get("headers") if isinstance(request, Mapping) else None
+    if isinstance(headers, Mapping):
+        found = found or str({str(key).lower(): value for key, value in headers.items()}.get(HEADER) or "")
+    found = found or str(kwargs.get("litellm_session_id") or "")
+    return f"{owner[:12]}/{found}" if found and owner else found

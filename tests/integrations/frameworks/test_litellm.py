@@ -1,0 +1,219 @@
+"""LiteLLM: `acompletion` with the callback, and the proxy as people start it, before the scripted provider."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+litellm = pytest.importorskip("litellm")
+
+import openai
+
+import refold
+from refold.integrations.litellm import RefoldCallback
+from refold.testing import ScriptedUpstream, echo, overflow
+from tests.integrations.frameworks.session import (
+    SYSTEM,
+    TOOL,
+    TURNS,
+    WINDOW,
+    check_session,
+    question,
+    read_note,
+    run_page,
+    served,
+)
+
+TOOLS = [{"type": "function", "function": TOOL}, refold.recall_tool()]
+
+
+@pytest.fixture
+def kept():
+    with refold.sync.Engine("memory:", window=WINDOW, max_output=500) as engine:
+        yield engine
+
+
+@pytest.fixture
+def callback(kept, monkeypatch):
+    made = RefoldCallback(kept)
+    monkeypatch.setattr(litellm, "callbacks", [made])
+    return made
+
+
+def place(server):
+    return {"model": "openai/scripted", "api_base": f"{server.url}/v1", "api_key": "any", "max_retries": 0}
+
+
+def plain(message):
+    return {
+        key: value
+        for key, value in message.model_dump().items()
+        if key in ("role", "content", "tool_calls") and value
+    }
+
+
+def answers(message, recall):
+    for call in message.tool_calls or ():
+        arguments = json.loads(call.function.arguments)
+        text = recall(arguments) if call.function.name == "recall" else read_note(**arguments)
+        yield {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+async def until(condition):
+    """LiteLLM logs in the background: wait for it."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  # the event is LiteLLM's
+            await asyncio.sleep(0.01)
+
+
+async def test_a_session(callback, kept):
+    messages = [{"role": "system", "content": SYSTEM}]
+    with served() as server:
+        for turn in range(TURNS + 1):
+            messages.append({"role": "user", "content": question(turn)})
+            while messages[-1]["role"] != "assistant":
+                reply = await litellm.acompletion(
+                    **place(server),
+                    messages=messages,
+                    tools=TOOLS,
+                    metadata={"refold_conversation": "harbour"},
+                )
+                message = reply.choices[0].message
+                messages.append(plain(message))
+                messages += answers(message, lambda asked: callback.recall(asked, name="harbour"))
+        check_session(server, "litellm (acompletion)", version("litellm"))
+    assert len(messages) == 1 + 5 * (TURNS + 1), "the caller's list is not changed"
+    await until(lambda: len(kept.store.calls(kept.owner, "harbour", limit=1_000)) == 2 * (TURNS + 1))
+
+
+async def test_streams_responses_and_messages(callback, kept):
+    with ScriptedUpstream(otherwise=echo) as server:
+        stream = await litellm.acompletion(
+            **place(server),
+            messages=[{"role": "user", "content": "One."}],
+            stream=True,
+            metadata={"refold_conversation": "one"},
+        )
+        said = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+        answer = await litellm.aresponses(**place(server), input="Two.")
+        message = await litellm.anthropic.messages.acreate(
+            model="anthropic/scripted",
+            api_base=server.url,
+            api_key="any",
+            max_tokens=100,
+            messages=[{"role": "user", "content": "Three."}],
+        )
+    assert (said, answer.output_text, message["content"][0]["text"]) == ("One.", "Two.", "Three.")
+    assert {talk.format for talk in kept.conversations()} == {"chat", "responses", "anthropic"}
+
+
+async def test_a_refusal_is_learnt(callback, kept):
+    history = [
+        part
+        for at in range(8)
+        for part in (
+            {"role": "user", "content": f"{at}. " + "The tide. " * 150},
+            {"role": "assistant", "content": "Yes."},
+        )
+    ]
+    asked = [*history, {"role": "user", "content": "Go on."}]
+    with ScriptedUpstream(overflow("openai", window=2_000, prompt=2_500), "Going on.") as server:
+        with pytest.raises(litellm.ContextWindowExceededError):
+            await litellm.acompletion(**place(server), messages=asked)
+        reply = await litellm.acompletion(**place(server), messages=asked)
+    assert reply.choices[0].message.content == "Going on."
+    assert len(server.requests[1].body) < len(server.requests[0].body)
+
+
+CALLBACK = f"""
+import refold
+from refold.integrations.litellm import RefoldCallback
+
+engine = refold.sync.Engine("sqlite:///chats.db", window={WINDOW}, max_output=500)
+callback = RefoldCallback(engine)
+"""
+
+
+def test_the_proxy(tmp_path):
+    key = f"sk-{secrets.token_hex(32)}"  # without one the proxy does not start
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with served() as server:
+        (tmp_path / "refold_callback.py").write_text(CALLBACK)
+        (tmp_path / "config.yaml").write_text(
+            f"model_list:\n  - model_name: scripted\n    litellm_params:\n      model: openai/scripted\n"
+            f"      api_base: {server.url}/v1\n      api_key: any\n"
+            "litellm_settings:\n  callbacks: refold_callback.callback\n  num_retries: 0\n"
+        )
+        program = Path(sys.executable).parent / "litellm"
+        argv = [str(program), "--config", "config.yaml", "--port", str(port), "--host", "127.0.0.1"]
+        own = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": key}
+        with (
+            (tmp_path / "proxy.log").open("w") as log,
+            subprocess.Popen(argv, cwd=tmp_path, env=own, stdout=log, stderr=subprocess.STDOUT) as process,
+        ):
+            try:
+                wait_for(f"http://127.0.0.1:{port}/health/liveliness", process, tmp_path / "proxy.log")
+                play(f"http://127.0.0.1:{port}", key, tmp_path)
+            finally:
+                process.terminate()
+                process.wait(30)
+        check_session(server, "litellm (proxy)", version("litellm"))
+
+
+def play(url, key, folder):
+    """A session through the proxy. The recalls are answered from the store, as a client on the same machine may."""
+    messages = [{"role": "system", "content": SYSTEM}]
+    with openai.OpenAI(base_url=url, api_key=key, max_retries=0) as client:
+        for turn in range(TURNS + 1):
+            messages.append({"role": "user", "content": question(turn)})
+            while messages[-1]["role"] != "assistant":
+                reply = client.chat.completions.create(
+                    model="scripted",
+                    messages=messages,
+                    tools=TOOLS,
+                    extra_headers={"X-Refold-Conversation": "harbour"},
+                )
+                message = reply.choices[0].message
+                messages.append(plain(message))
+                if message.tool_calls and message.tool_calls[0].function.name == "recall":
+                    with refold.sync.Engine(f"sqlite:///{folder}/chats.db") as engine:
+                        (talk,) = [one.id for one in engine.conversations() if one.id.endswith("harbour")]
+                        opened = engine.conversation(talk)
+                        messages += [*answers(message, partial(refold.sync.answer_recall, opened))]
+                else:
+                    messages += answers(message, None)
+
+
+def wait_for(url, process, log):
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        assert process.poll() is None, log.read_text()[-2_000:]
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(log.read_text()[-2_000:])
+
+
+def test_the_guide(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(litellm, "callbacks", [])
+    with ScriptedUpstream(otherwise=echo) as server:
+        monkeypatch.setenv("OPENAI_API_BASE", f"{server.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "any")
+        run_page("litellm.md")
