@@ -1,4 +1,4 @@
-"""Where a write is made: on the spot where that holds up nobody, and in the writer's thread everywhere else."""
+"""Where a write is made, and a lookup: on the spot where that holds up nobody, and in a thread everywhere else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from msgspec import structs
 
 from refold.model.errors import Conflict, StoreError
 from refold.ports.records import Batch
+from refold.stores.sqlite import store as sqlite_store
 from refold.stores.sqlite import writer
 from refold.stores.sqlite.store import SMALL_BYTES, SqliteStore
 from refold.stores.sqlite.writer import ALONE_S, MOST_IN_A_ROW, QUICK_S
@@ -96,6 +97,7 @@ async def test_a_disk_that_takes_its_time_holds_up_its_own_thread_only(store, pl
 async def test_others_have_their_turn_while_somebody_writes_without_a_pause(store, places):
     head, turns = await say(store, await begin(store), "hello"), []
     places.clear()
+    store._file._writer._in_a_row = 0  # what was written before is not counted
 
     async def wait_for_a_turn() -> None:
         turns.append(len(places))
@@ -175,3 +177,48 @@ async def test_a_disk_that_is_full_on_the_spot_is_told_and_nothing_is_kept_twice
 
     assert head.next_seq == kept + 1
     assert [one.seq for one in await store.messages(head)] == [*range(kept + 1)]
+
+
+class Lookups:
+    """For each lookup, whether it was made "here", in the thread of the event loop, or "there"; `took_s` is its time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, took_s: float) -> None:
+        self.found, self.took_s, self._here = list[str](), took_s, threading.get_ident()
+        self._clock, self._run = Clock(), sqlite_store.run
+        monkeypatch.setattr(sqlite_store, "perf_counter", self._clock)
+        monkeypatch.setattr(sqlite_store, "run", self._look)
+
+    def _look(self, *args: object) -> object:
+        self.found.append("here" if threading.get_ident() == self._here else "there")
+        self._clock.now += self.took_s
+        return self._run(*args)
+
+
+async def test_a_quick_lookup_is_made_on_the_spot(store, monkeypatch):
+    head = await begin(store)
+    lookups = Lookups(monkeypatch, took_s=QUICK_S / 10)
+
+    assert await store.head(head.owner, head.conversation) == head
+    assert await store.head(head.owner, "another") is None
+    assert lookups.found == ["here", "here"]
+
+
+async def test_after_a_slow_lookup_they_are_made_in_a_thread_until_one_is_quick(store, monkeypatch):
+    head = await begin(store)
+    lookups = Lookups(monkeypatch, took_s=2 * QUICK_S)
+    await store.head(head.owner, head.conversation)
+    await store.head(head.owner, head.conversation)
+    lookups.took_s = 0.0
+    await store.head(head.owner, head.conversation)
+    await store.head(head.owner, head.conversation)
+
+    assert lookups.found == ["here", "there", "there", "here"]
+
+
+async def test_a_lookup_in_a_closed_store_is_refused(tmp_path):
+    store = await SqliteStore.open(tmp_path / "closed.db")
+    head = await begin(store)
+    await store.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        await store.head(head.owner, head.conversation)

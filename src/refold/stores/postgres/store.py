@@ -239,6 +239,8 @@ class PostgresDriver:
     async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._attempt(partial(self._look, partial(begin, *args, **kwargs)))
 
+    look_up = read
+
     async def read_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._attempt(partial(self._look_at_once, partial(begin, *args, **kwargs)))
 

@@ -30,6 +30,18 @@ def _reads(begin: Callable[P, Transaction[T]]) -> Callable[Concatenate[SqlStore,
     return method
 
 
+def _looks_up(
+    begin: Callable[P, Transaction[T]],
+) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
+    """A method that reads a few rows by their keys."""
+
+    async def method(self: SqlStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._look_up(begin, *args, **kwargs)
+
+    method.__name__, method.__doc__ = begin.__name__, begin.__doc__
+    return method
+
+
 def _writes(begin: Callable[P, Transaction[T]]) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
     """A method that runs a write transaction."""
 
@@ -45,17 +57,17 @@ class SqlStore:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._read, self._write = driver.read, driver.write
+        self._read, self._look_up, self._write = driver.read, driver.look_up, driver.write
 
     # Conversations
     create = _writes(chats.create)
     fork = _writes(chats.fork)
-    head = _reads(chats.head)
+    head = _looks_up(chats.head)
     messages = _reads(chats.messages)
     pick = _reads(chats.pick)
     blob = _reads(chats.blob)
-    find_key = _reads(chats.find_key)
-    places = _reads(chats.places)
+    find_key = _looks_up(chats.find_key)
+    places = _looks_up(chats.places)
     damaged = _reads(chats.damaged)
     pin = _writes(chats.pin)
     pins = _reads(chats.pins)
@@ -67,7 +79,7 @@ class SqlStore:
 
     # Sessions, compactions and calls
     sessions = _reads(chats.sessions)
-    session = _reads(chats.session)
+    session = _looks_up(chats.session)
     find_sessions = _reads(chats.find_sessions)
     holding = _reads(chats.holding)
     attach_summary = _writes(jobs.attach_summary)
@@ -116,7 +128,7 @@ class SqlStore:
     cache = _writes(jobs.cache)
 
     # Values of an owner
-    learnt = _reads(chats.learnt)
+    learnt = _looks_up(chats.learnt)
     all_learnt = _reads(chats.all_learnt)
     learn = _writes(chats.learn)
     forget = _writes(chats.forget)
@@ -126,7 +138,7 @@ class SqlStore:
     has_keys = _reads(chats.has_keys)
     keys = _reads(chats.keys)
     revoke_key = _writes(chats.revoke_key)
-    setting = _reads(chats.setting)
+    setting = _looks_up(chats.setting)
     put_setting = _writes(chats.put_setting)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:

@@ -1,7 +1,7 @@
 """The SQLite store and its driver.
 
 A file has one writer per process, for all stores that are open on it. Reads have their own connections and threads and never wait
-for the writer. A batch of a single message is appended by one script: it checks the row of the branch without writing it, and passes
+for the writer; a lookup of a few rows runs in the event loop while such lookups are quick. A batch of a single message is appended by one script: it checks the row of the branch without writing it, and passes
 values by position, which is much faster than by name.
 
 The index of words and the removal of deleted data delay no commit. The transaction that leaves such work records it, so that any
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from math import inf
 from pathlib import Path
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import apsw
@@ -25,7 +27,7 @@ from msgspec import structs
 
 from refold.core.search_terms import spaced
 from refold.model.errors import StoreError
-from refold.ports.records import Batch, Head, SearchHit
+from refold.ports.records import Batch, Head, SearchHit, Session
 from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, refuse
@@ -34,6 +36,7 @@ from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load, reach
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite.file import PATIENCE_S, copy_to, find_faults, open_reader, store_error, wipe
 from refold.stores.sqlite.writer import (
+    QUICK_S,
     Job,
     JobOutcome,
     Script,
@@ -80,6 +83,9 @@ class SqliteDriver:
             partial(open_reader, self.path), apsw.Connection.close, _read_one, threads=READERS, most=1
         )
         self._is_closed = False
+        # A second connection for lookups in the event loop, which must not wait for a lock.
+        self._beside, self._turn, self._looked_s = open_reader(self.path), threading.Lock(), 0.0
+        self._beside.set_busy_timeout(0)
         self.here: Callable[[Job | Script, str], Any] = self._writer.write_here
         """Run a small transaction in the event loop; None, without any effect, if that would delay another caller."""
 
@@ -88,6 +94,29 @@ class SqliteDriver:
 
     async def read_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.look(lambda connection: run_at_once(connection, begin(*args, **kwargs)))
+
+    async def look_up(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read a few rows by their keys. A round trip to a thread takes several times as long as such a read, unless it has to wait
+        for the disk: it runs in the event loop if the last one was quick.
+        """
+        is_quick = self._looked_s <= QUICK_S and self._readers.is_free
+        if is_quick and not self._is_closed and self._turn.acquire(False):
+            try:
+                return self._timed(begin(*args, **kwargs), self._beside)
+            except apsw.BusyError:
+                pass  # the file is being recovered after a crash: a thread waits for it
+            except (apsw.Error, UnicodeEncodeError) as error:
+                raise self._told(error) from error
+            finally:
+                self._turn.release()
+        return await self.look(lambda connection: self._timed(begin(*args, **kwargs), connection))
+
+    def _timed(self, transaction: Transaction[T], connection: apsw.Connection) -> T:
+        start = perf_counter()
+        try:
+            return run(connection, transaction)
+        finally:
+            self._looked_s = perf_counter() - start
 
     async def write(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.do(lambda cursor: run(cursor, begin(*args, **kwargs)))
@@ -130,6 +159,8 @@ class SqliteDriver:
 
     def _close(self) -> None:
         self._readers.close()
+        with self._turn:
+            self._beside.close()
         leave(self._writer)
 
 
@@ -177,6 +208,10 @@ class SqliteStore(SqlStore):
             await driver.close()
             raise
         return cls(driver)
+
+    async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
+        job = partial(_create, head, session, title, at)
+        return await self._file.do(job, head.branch, is_small=True)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
         is_small, kept = _is_small(batch), None
@@ -299,6 +334,10 @@ class SqliteStore(SqlStore):
         if last and failed is None:
             await self._file.write(_forget_deletions, last)
         return failed
+
+
+def _create(head: Head, session: Session, title: str, at: float, cursor: apsw.Cursor) -> Head:
+    return run(cursor, conversations.create(head, session, title=title, at=at))
 
 
 def _take_whole(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bool]:
