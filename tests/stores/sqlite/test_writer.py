@@ -13,7 +13,7 @@ from refold.model.errors import Conflict, StoreError
 from refold.ports.records import Batch
 from refold.stores.sqlite import store as sqlite_store
 from refold.stores.sqlite import writer
-from refold.stores.sqlite.store import SMALL_BYTES, SqliteStore
+from refold.stores.sqlite.store import SMALL_BYTES, WORDS_TOGETHER, SqliteStore
 from refold.stores.sqlite.writer import ALONE_S, MOST_IN_A_ROW, QUICK_S
 from tests.contract.talks import begin, message, read, say
 from tests.stores.sqlite.inside import writer_of
@@ -222,3 +222,15 @@ async def test_a_lookup_in_a_closed_store_is_refused(tmp_path):
 
     with pytest.raises(StoreError, match="closed"):
         await store.head(head.owner, head.conversation)
+
+
+async def test_a_store_that_is_closed_waits_for_the_index_and_not_for_its_rests(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "RESTS", 1e9)
+    monkeypatch.setattr(sqlite_store, "MOST_WORDS", 16)
+    store = await SqliteStore.open(tmp_path / "closing.db")
+    await say(store, await begin(store), *["hello"] * WORDS_TOGETHER)
+    await asyncio.wait_for(store.close(), 60)
+    again = await SqliteStore.open(tmp_path / "closing.db")
+
+    assert not await again._file.read(sqlite_store._is_behind, 0)
+    await again.close()

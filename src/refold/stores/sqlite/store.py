@@ -59,6 +59,9 @@ MOST_WORDS, MOST_BYTES = 128, 262_144
 """Messages, and bytes, that one transaction indexes: other writers wait for some milliseconds."""
 WORDS_TOGETHER = 256
 """Number of new messages after which they are indexed: a few dozen take as long as one."""
+RESTS = 4.0
+"""How many times as long as it worked the background index rests after each transaction: requests come first, and 2,000 messages a
+second are still indexed."""
 SMALL_BYTES = 32_768
 """Largest size of a small commit: copying it takes less time than the flush to the disk."""
 PATIENCE_MS = 5_000
@@ -185,6 +188,7 @@ class SqliteStore(SqlStore):
         # The first message also checks for messages that earlier programs left without an index.
         self._said = self._left = WORDS_TOGETHER - 1
         self._indexing: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
         self._noted: dict[tuple[str, str], float] = {}
         """The recorded time of last use of each session's conversation."""
 
@@ -246,6 +250,7 @@ class SqliteStore(SqlStore):
 
     async def close(self) -> None:
         indexing = self._indexing
+        self._ending.set()
         if indexing is not None and indexing.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({indexing})
         await super().close()
@@ -303,15 +308,21 @@ class SqliteStore(SqlStore):
         try:
             with suppress(StoreError):
                 if await self._file.read(_is_behind, more_than):
-                    await self._catch_up()
+                    await self._catch_up(rests=RESTS)
                 if await self._file.read(_last_deletion):
                     await self._clear(MOST_WIPED, 0)
         finally:
             self._indexing = None
 
-    async def _catch_up(self) -> None:
-        while await self._file.write(_index_some):
-            pass
+    async def _catch_up(self, rests: float = 0.0) -> None:
+        """Index all waiting messages. The rests between the transactions end when the store is closed."""
+        is_behind = True
+        while is_behind:
+            is_behind, took_s = await self._file.do(_index_timed)
+            if is_behind and rests:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(rests * took_s):
+                        await self._ending.wait()
 
     async def _wipe(self) -> None:
         """Remove deleted data from memory and from the file."""
@@ -405,6 +416,12 @@ def _index_some() -> Transaction[bool]:
     # The last message of each branch: the rows are in the order of their branches.
     yield "note_indexed", list({row[2] >> 32: {"id": row[2]} for row in found}.values())
     return (yield from _is_behind(0))
+
+
+def _index_timed(cursor: apsw.Cursor) -> tuple[bool, float]:
+    """Index some of the waiting messages. Returns True if there are more, and the seconds that it took."""
+    start = perf_counter()
+    return run(cursor, _index_some()), perf_counter() - start
 
 
 def _merge(pages: int) -> Transaction[bool]:
