@@ -30,7 +30,10 @@ def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> in
     """A size in tokens, rounded down. `effective` is the room that the instructions leave, for shares of it."""
     if isinstance(size, Tokens):
         return size.tokens
-    whole = {"window": budget.window, "limit": limit_of(budget), "effective": effective}[size.of]
+    if size.of == "effective":
+        whole = effective
+    else:
+        whole = budget.window if size.of == "window" else limit_of(budget)
     return share_of(fraction_of(size, budget.window), whole)
 
 

@@ -1132,5 +1132,6 @@ def title_of(message: Message) -> str:
     add to it; empty if it has none.
     """
     text = redact(request_text(message)[:_TITLE_SOURCE])
-    line = "".join(char for char in " ".join(text.split())[:_TITLE_LINE] if char.isprintable())
+    line = " ".join(text.split())[:_TITLE_LINE]
+    line = line if line.isprintable() else "".join(filter(str.isprintable, line))
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 3].rstrip()}..."

@@ -854,7 +854,8 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
             BudgetError: they leave no room for messages.
         """
         old, given = self.frame, budget or self.given
-        frame = frame_for(fixed, self.limits.budget(given), policy or old.policy, self.counter, old.prices)
+        budget, policy = self.limits.budget(given), policy or old.policy
+        frame = frame_for(fixed, budget, policy, self.counter, old.prices, bridge=old.bridge)
         return structs.replace(self, frame=frame, given=given).with_calibration(self.calibration)
 
     def with_calibration(self, calibration: Calibration) -> State:
@@ -878,7 +879,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         if budget == self.limits.budget(self.given):
             return state
         old = self.frame
-        frame = _frame(old.fixed, old.cost, budget, old.policy, self.counter, old.prices)
+        frame = _frame(old.fixed, old.cost, budget, old.policy, old.prices, old.bridge)
         return structs.replace(state, frame=structs.replace(frame, overhead=old.overhead))
 
     def showing(self, folded: Folded) -> State:
@@ -903,14 +904,22 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def frame_for(
-    fixed: Fixed, budget: Budget, policy: Policy, counter: TokenCounter, prices: Prices | None
+    fixed: Fixed,
+    budget: Budget,
+    policy: Policy,
+    counter: TokenCounter,
+    prices: Prices | None,
+    *,
+    bridge: int | None = None,
 ) -> Frame:
-    """Return the frame that plans are made in, with a reserve that leaves room for messages.
+    """Return the frame that plans are made in, with a reserve that leaves room for messages. `bridge` is
+    the size of a bridge message by the counter, if it is known.
 
     Raises:
         BudgetError: instructions and reserve leave no room for messages.
     """
-    frame = _frame(fixed, count_fixed(fixed, counter), budget, policy, counter, prices)
+    bridge = counter.message(user(BRIDGE)) if bridge is None else bridge
+    frame = _frame(fixed, count_fixed(fixed, counter), budget, policy, prices, bridge)
     check_room(frame.budget, instructions=frame.instructions, lowers=policy.enabled)
     return frame
 
@@ -920,13 +929,13 @@ def _frame(
     cost: FixedCost,
     budget: Budget,
     policy: Policy,
-    counter: TokenCounter,
     prices: Prices | None,
+    bridge: int,
 ) -> Frame:
     if tokens_of(policy.reserve, budget) > tokens_of(budget.reserve, budget):
         budget = structs.replace(budget, reserve=policy.reserve)
     budget = _with_less_reserve(budget, cost.total.tokens, lowers=policy.enabled)
-    return Frame(fixed, cost, budget, policy, prices, counter.message(user(BRIDGE)))
+    return Frame(fixed, cost, budget, policy, prices, bridge)
 
 
 def _with_less_reserve(budget: Budget, instructions: int, *, lowers: bool) -> Budget:

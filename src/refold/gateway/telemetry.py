@@ -115,8 +115,10 @@ class Telemetry:
         """Begin the span of a client's call, within the client's trace if it names one; None if nobody records it."""
         from opentelemetry import context, propagate, trace
 
-        sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        parent = propagate.extract(sent) if "traceparent" in sent else None
+        parent = None
+        if any(name == b"traceparent" for name, _ in scope["headers"]):
+            sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            parent = propagate.extract(sent)
         span = self._tracer.start_span(OPERATION, parent, trace.SpanKind.CLIENT)
         if not span.is_recording():
             return None

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 from msgspec import Struct
@@ -42,7 +42,13 @@ def spellings(name: str) -> tuple[str, ...]:
     A name longer than `LONGEST` has no other spelling.
     """
     name = name.strip()
-    return tuple(dict.fromkeys(_shorter_names(name))) if len(name) <= LONGEST else (name,)
+    return _spellings(name) if len(name) <= LONGEST else (name,)
+
+
+@lru_cache(maxsize=256)
+def _spellings(name: str) -> tuple[str, ...]:
+    """Cached, because each request asks for the window, the prices and the counter of the same few models."""
+    return tuple(dict.fromkeys(_shorter_names(name)))
 
 
 def _shorter_names(name: str) -> Iterator[str]:
