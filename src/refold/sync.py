@@ -36,7 +36,7 @@ from refold.engine import conversation as async_conversation
 from refold.engine import engine as async_engine
 from refold.engine.doctor import Finding
 from refold.engine.effect import Savings, Stats, StatsBy
-from refold.engine.engine import OWNER, FoundMessage, InstalledEmbedder
+from refold.engine.engine import OWNER, ConversationPage, FoundMessage, InstalledEmbedder
 from refold.engine.events import Event, Listener, Pruned
 from refold.engine.history import Difference, MessageTokens
 from refold.engine.journal import LearnedWindow
@@ -505,6 +505,9 @@ class Engine:
             on_event=on_event,
         )
         return Conversation._of(self._run(opened), self._process)  # noqa: SLF001
+
+    def page(self, *, limit: int = 50, words: str = "", after: str = "") -> ConversationPage:
+        return self._run(self._async.page(limit=limit, words=words, after=after))
 
     def conversations(self, *, limit: int = 50, words: str = "") -> list[Listed]:
         return self._run(self._async.conversations(limit=limit, words=words))

@@ -166,3 +166,66 @@ async def test_a_conversation_without_a_title_gets_one_with_a_batch_and_keeps_it
     titles = {one.id: one.title for one in await store.conversations(ANNA)}
     assert titles == {"named": "Boats", "nameless": "When does the FERRY leave?"}
     assert [one.id for one in await store.conversations(ANNA, words="ferry")] == ["nameless"]
+
+
+async def test_a_list_is_read_page_by_page_with_the_branch_used_last(store):
+    for at, name in enumerate("abcde"):
+        head = await begin(store, name, title=f"Boats {name}", at=100.0 + at)
+        await say(store, head, "one", "two", at=100.0 + at)
+    again = await say(store, await store.head(ANNA, "b"), "three", at=200.0)
+
+    first = await store.latest_heads(ANNA, limit=2)
+    second = await store.latest_heads(ANNA, limit=2, before=first[-1].place)
+    third = await store.latest_heads(ANNA, limit=2, before=second[-1].place)
+
+    assert [one.head.conversation for one in (*first, *second, *third)] == ["b", "e", "d", "c", "a"]
+    assert first[0].head == again
+    assert (first[0].title, first[0].branches, first[0].compactions) == ("Boats b", 1, 0)
+    assert [one.head.conversation for one in await store.latest_heads(ANNA, words="boats C")] == ["c"]
+    assert await store.latest_heads("other") == []
+
+
+async def test_conversations_of_the_same_second_are_all_in_the_list_once(store):
+    for name in "abcd":
+        await begin(store, name, at=7.0)
+    found, before = [], None
+    while page := await store.latest_heads(ANNA, limit=1, before=before):
+        found += [one.head.conversation for one in page]
+        before = page[-1].place
+
+    assert sorted(found) == ["a", "b", "c", "d"]
+
+
+async def test_the_list_tells_compactions_and_branches(store):
+    head = await say(store, await begin(store), *"abcd")
+    head = await compact(store, head, 2, "c1")
+    (alone,) = await store.latest_heads(ANNA)
+    fork = structs.replace(new_head("talk", branch="other"), session="other/s0")
+    await store.fork(head, 2, fork, first_session(fork, first=2))
+
+    (both,) = await store.latest_heads(ANNA)
+
+    assert (alone.branches, alone.compactions) == (1, 1)
+    assert both.branches == 2
+
+
+async def test_the_tokens_of_the_newest_messages_are_added_up_by_branch(store):
+    one = await say(store, await begin(store, "one"), *"abcd")
+    two = await say(store, await begin(store, "two"), *"ab")
+    sizes = [each.tokens for each in await store.messages(one)]
+
+    found = await store.tokens_since(ANNA, [(one.branch, 1), (two.branch, 2)])
+
+    assert found == {one.branch: sum(sizes[1:]), two.branch: 0}
+    assert await store.tokens_since("other", [(one.branch, 0)]) == {one.branch: 0}
+
+
+async def test_what_calls_of_a_kind_cost_is_told_by_conversation(store):
+    for name in ("one", "two"):
+        head = await begin(store, name)
+        paid = structs.replace(call(head, name), kind="summary", dollars=0.25)
+        await store.commit(head, Batch(at=1.0, calls=(paid, call(head, f"{name}-reply"))))
+    await begin(store, "three")
+
+    assert await store.spent_each(ANNA, ["one", "three"], "summary") == {"one": 0.25}
+    assert await store.spent_each("other", ["one"], "summary") == {}

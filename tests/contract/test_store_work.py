@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import NotFound
-from refold.ports.records import Batch, Compaction, Head
+from refold.ports.records import Batch, Compaction, FailingBranch, Head
 from refold.ports.store import Store
 from tests.contract.talks import ANNA, BORIS, begin, call, compact, fold, planned, say, written
 
@@ -227,6 +227,11 @@ async def test_failures_are_counted_until_a_model_has_written_again(store):
 
     assert await store.failures(ANNA, head.branch) == (4, 13.0)
     assert await store.failures(BORIS, head.branch) == (0, 0.0)
+    assert await store.failing(ANNA) == [
+        FailingBranch("other", other.branch, 1, 99.0),
+        FailingBranch("talk", head.branch, 4, 13.0),
+    ]
+    assert await store.failing(BORIS) == []
     await store.claim(ANNA, "work", "me", now=20.0, until=29.0)
     assert await store.reply(ANNA, "work", "me", written("work"))
     assert await store.failures(ANNA, head.branch) == (0, 0.0)

@@ -78,7 +78,7 @@ def store_url() -> str:
     return resolve([structs.replace(layer, values={name: layer.values[name]})]).settings.store.url
 
 
-SERVER_PACKAGES = ("aiohttp", "starlette", "uvicorn")
+SERVER_PACKAGES = ("aiohttp", "jinja2", "starlette", "uvicorn")
 """The packages of the extra `server`."""
 
 

@@ -14,6 +14,7 @@ This module is the composition root: only here a URL becomes a store and `"opena
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -78,7 +79,7 @@ from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.ports.models import Embedder, Summariser, SummaryCache
-from refold.ports.records import Head, Listed, SearchHit, Session, StoredMessage, StoredSummary
+from refold.ports.records import Head, LatestHead, Listed, SearchHit, Session, StoredMessage, StoredSummary
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 
@@ -104,6 +105,40 @@ class FoundMessage(Struct, frozen=True):
     score: float
     damage: str = ""
     """Why the message cannot be read, such as "message 3 cannot be read"; then there is no text. Empty where it can."""
+
+
+class ConversationLine(Struct, frozen=True, kw_only=True):
+    """A conversation in a page of the list, with how full its context was at the last write."""
+
+    id: str
+    branch: str
+    title: str = ""
+    model: str = ""
+    messages: int = 0
+    """Messages of the branch that was used last."""
+    branches: int = 1
+    compactions: int = 0
+    tokens: int = 0
+    limit: int = 0
+    window: int = 0
+    window_source: str = ""
+    reason: str = ""
+    """Why a compaction is due; empty if none is, or if the conversation is off."""
+    summary: str = ""
+    off: bool = False
+    at: float = 0.0
+    updated_at: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        return self.tokens / self.limit if self.limit else 0.0
+
+
+class ConversationPage(Struct, frozen=True):
+    """A page of the list of conversations, and the cursor of the next one; empty if this is the last."""
+
+    lines: tuple[ConversationLine, ...]
+    next: str = ""
 
 
 class InstalledEmbedder(Struct, frozen=True):
@@ -487,6 +522,35 @@ class Engine:
         off = await self.switched_off() if found else frozenset()
         return [await self._with_fill_level(one, is_off=one.id in off) for one in found]
 
+    async def page(self, *, limit: int = 50, words: str = "", after: str = "") -> ConversationPage:
+        """Return a page of the conversations, newest first, without their totals: it takes as long for thousands of
+        long conversations as for a few. `after` is the `next` of the page before; `words` as in `conversations`.
+
+        Raises:
+            ConfigError: `after` is no cursor.
+        """
+        check_text(words, "words")
+        most = checked(limit)
+        found = await self.store.latest_heads(
+            self.owner, limit=most + 1, words=limit_query(words), before=_place_of(after)
+        )
+        rows, off = found[:most], await self.switched_off() if found else frozenset()
+        levels = [read_fill_level(one.head.notes) for one in rows]
+        behind = [
+            (row.head.branch, level.size)
+            for row, level in zip(rows, levels, strict=True)
+            if 0 <= level.size < row.head.next_seq
+        ]
+        since = await self.store.tokens_since(self.owner, behind) if behind else {}
+        lines = tuple(
+            _line(row, level.after_tokens(since[row.head.branch], row.head.next_seq), off)
+            if row.head.branch in since
+            else _line(row, level, off)
+            for row, level in zip(rows, levels, strict=True)
+        )
+        at, ordinal = rows[-1].place if rows else (0.0, 0)
+        return ConversationPage(lines, f"{at!r}-{ordinal}" if len(found) > most else "")
+
     async def _with_fill_level(self, one: Listed, *, is_off: bool) -> Listed:
         head = await self.store.head(self.owner, one.id, one.branch)
         known = await stored_fill_level(self.store, head) if head else FillLevel()
@@ -779,6 +843,42 @@ class Engine:
             if (found := await self._head(head.conversation)) is None:
                 raise
             return found
+
+
+def _place_of(cursor: str) -> tuple[float, int] | None:
+    """
+    Raises:
+        ConfigError: the text is no cursor of a page.
+    """
+    check_text(cursor, "after")
+    if not cursor:
+        return None
+    found = re.fullmatch(r"([0-9]{1,12}\.[0-9]{1,20})-([0-9]{1,15})", cursor, re.ASCII)
+    if found is None:
+        raise ConfigError("this is no cursor of a list", hint="leave it out for the first page")
+    return float(found[1]), int(found[2])
+
+
+def _line(row: LatestHead, level: FillLevel, off: frozenset[str]) -> ConversationLine:
+    head, is_off = row.head, row.head.conversation in off
+    return ConversationLine(
+        id=head.conversation,
+        branch=head.branch,
+        title=row.title,
+        model=head.model,
+        messages=head.next_seq,
+        branches=row.branches,
+        compactions=row.compactions,
+        tokens=level.tokens,
+        limit=level.limit,
+        window=level.window,
+        window_source=level.window_source,
+        reason="" if is_off else level.reason,
+        summary=level.summary,
+        off=is_off,
+        at=row.at,
+        updated_at=row.updated_at,
+    )
 
 
 def _reported_window(head: Head) -> int | None:

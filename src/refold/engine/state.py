@@ -521,8 +521,11 @@ class FillLevel(Struct, frozen=True):
         """Return the level with messages that followed, provided that they changed nothing but the size."""
         if self.size < 0:
             return self
-        counted = self.counted + sum(message.tokens for message in messages)
-        return structs.replace(self, counted=counted, size=self.size + len(messages))
+        return self.after_tokens(sum(message.tokens for message in messages), self.size + len(messages))
+
+    def after_tokens(self, tokens: int, size: int) -> FillLevel:
+        """Return the level with so many tokens more, in a branch of `size` messages."""
+        return structs.replace(self, counted=self.counted + tokens, size=size)
 
 
 # The state

@@ -31,12 +31,13 @@ from refold.config.tree import Amount, Window
 from refold.core.assemble import assemble
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import violations_to_mend
+from refold.dashboard.workspace import SummaryChoice
 from refold.engine import actions
 from refold.engine.actions import Outcome
 from refold.engine.arguments import check_days, check_focus
 from refold.engine.conversation import Conversation, take_prompt
 from refold.engine.effect import check_by, first_day, stats_of
-from refold.engine.settings import ConversationSettings, policy_for
+from refold.engine.settings import policy_for
 from refold.engine.state import State, SummaryAuthor
 from refold.gateway.app import MIB, Gateway, cancel_on_disconnect, error_location, header_texts
 from refold.gateway.auth import send_answer
@@ -44,8 +45,7 @@ from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import answer, log_store_failure
 from refold.gateway.events import Channel, Events
 from refold.gateway.request import Wishes, check_json, read_body
-from refold.gateway.upstreams import Credentials, Target
-from refold.model.dialect import DIALECTS
+from refold.gateway.workspace import GatewayWorkspace
 from refold.model.errors import (
     MAX_TOKENS,
     MIN_WINDOW,
@@ -59,8 +59,6 @@ from refold.model.errors import (
     WireError,
 )
 from refold.model.message import Message
-from refold.ports.models import Summariser
-from refold.ports.records import Head
 from refold.ports.store import ClientKeys
 from refold.text_work import run_text_work
 from refold.wire.sdk import RequestFields, read_message, text_in
@@ -308,12 +306,6 @@ ADMINS_ONLY = (
     "these settings are about how the gateway is run: an admin key shows them (refold keys create --admin)"
 )
 
-CLIENTS_KEY = (
-    "no model was asked: the conversation's own model writes its summaries with the client's key; send that key with "
-    "this request, or set summariser.models"
-)
-"""Why a manual compaction of a conversation has a digest."""
-
 Handler: TypeAlias = Callable[["Admin", Request], Awaitable[object]]
 
 
@@ -352,52 +344,25 @@ class Admin:
     async def host(self, request: Request) -> OwnerConversations:
         return await self.gateway.host(request.state.owner)
 
+    async def workspace(self, request: Request) -> GatewayWorkspace:
+        return GatewayWorkspace(self.gateway, await self.host(request))
+
     async def opened(self, request: Request, name: str = "") -> Conversation:
         """The conversation named by the path, or with this name.
 
         Raises:
             NotFound: the caller has no conversation with this name.
         """
-        head = await self._head(request, name)
-        host, (target, terms) = await self.host(request), await self._terms(request, head)
-        return await host.open_branch(head, terms, target.name, finds_twins=True)
+        name = name or request.path_params["name"]
+        return await (await self.workspace(request)).open(name, request.query_params.get("branch", ""))
 
-    async def author(self, request: Request, name: str = "") -> tuple[Summariser | None, str]:
+    async def author(self, request: Request, name: str = "") -> SummaryChoice:
         """The summariser of the conversation named by the path, or with this name, and a note if it cannot be asked. A
         provider key in the headers of this request is the client's own, as in a call.
         """
-        head = await self._head(request, name)
-        host, (target, terms) = await self.host(request), await self._terms(request, head)
-        return self.summariser(request, host, target, terms)
-
-    def summariser(
-        self, request: Request, host: OwnerConversations, target: Target, terms: ConversationSettings
-    ) -> tuple[Summariser | None, str]:
-        """The summariser for these settings, and a note if it cannot be asked."""
-        credentials = Credentials(header_texts(request.scope), "", target)
-        if self.gateway.authors.needs_client_key(host, target, credentials):
-            return None, CLIENTS_KEY
-        return self.gateway.authors.author(host, terms, target, credentials), ""
-
-    async def _head(self, request: Request, name: str = "") -> Head:
-        engine, name = (await self.host(request)).engine, name or request.path_params["name"]
-        head = await engine.store.head(engine.owner, name, request.query_params.get("branch", ""))
-        if head is None:
-            raise NotFound("there is no such conversation", hint="see /refold/conversations")
-        return head
-
-    async def _terms(self, request: Request, head: Head) -> tuple[Target, ConversationSettings]:
-        """The upstream of a conversation, and the settings that its next request would have."""
-        target = self.gateway.targets.choose(head.model, DIALECTS[head.format].name)[0]  # type: ignore[index]
-        host = await self.host(request)
-        terms = host.terms(
-            head.model,
-            head.format,
-            window=target.window,
-            reported=self.gateway.window_reports.known(target, head.model),
-            url=target.url,
-        )
-        return target, terms
+        workspace, name = await self.workspace(request), name or request.path_params["name"]
+        head = await workspace.head(name, request.query_params.get("branch", ""))
+        return workspace.author(*workspace.terms(head), header_texts(request.scope))
 
 
 class _Page:
@@ -544,8 +509,8 @@ async def compact(admin: Admin, request: Request) -> object:
     asked = _only(await _body(request), "focus", "keep")
     focus, keep = asked.get("focus", ""), asked.get("keep")
     check_focus(focus)
-    talk, (summariser, note) = await admin.opened(request), await admin.author(request)
-    talk.summariser = summariser
+    talk, choice = await admin.opened(request), await admin.author(request)
+    talk.summariser, note = choice.summariser, choice.note
     before = (await talk.status()).tokens
     with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
         await talk.compact(focus=focus, keep=keep)
@@ -570,9 +535,9 @@ async def command(admin: Admin, request: Request) -> object:
     which = found.command.name if found.command else ""
     if which in FOR_CHATS and found.arguments:
         raise ConfigError(f"{which} changes an open chat, and there is none here", hint=FOR_CHATS[which])
-    talk, (summariser, note) = await admin.opened(request, name), await admin.author(request, name)
+    talk, choice = await admin.opened(request, name), await admin.author(request, name)
     talk.journal.check_content()  # a command and its reply are content
-    talk.summariser = summariser
+    talk.summariser, note = choice.summariser, choice.note
     reply = await run_command(talk, text)
     is_told = note and found.command is not None and not found.command.is_immediate
     return {"id": talk.id, "command": which, "reply": reply, **({"note": note} if is_told else {})}
@@ -587,7 +552,7 @@ async def compact_messages(admin: Admin, request: Request) -> object:
     terms = host.terms(
         asked.model, asked.format, window=target.window, wishes=wishes, max_output=asked.max_output
     )
-    summariser, note = admin.summariser(request, host, target, terms)
+    choice = GatewayWorkspace(admin.gateway, host).author(target, terms, header_texts(request.scope))
     talk = Conversation(
         asked.model,
         system=asked.system or None,
@@ -601,8 +566,8 @@ async def compact_messages(admin: Admin, request: Request) -> object:
         max_spend=host.resolved.settings.summariser.max_spend,
     )
     async with talk:
-        talk.summariser = summariser
-        return await compact_posted(talk, asked, note)
+        talk.summariser = choice.summariser
+        return await compact_posted(talk, asked, choice.note)
 
 
 async def _posted(admin: Admin, request: Request) -> PostedMessages:

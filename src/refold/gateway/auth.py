@@ -9,6 +9,9 @@ exists, the local user of this machine. Every path but those in `PUBLIC` needs a
 The routes find the `owner`, the `key_id` ("" without a key) and the flag `admin` in `scope["state"]`. Refold
 keys are removed from `scope["headers"]`, so that they cannot be passed on to a provider by mistake; the
 client's own provider key stays. On the paths in `PUBLIC` there is no `owner`.
+
+On the paths of the page, and nowhere else, the cookie of a browser that has signed in stands for its key. A visitor of the page who
+has not signed in has the empty owner, and the page asks for a key.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from refold.dashboard.browser_access import BrowserSession, BrowserSessions, is_page
 from refold.engine.client_keys import KEY, id_of, opens
 from refold.engine.engine import OWNER
 from refold.gateway.errors import ErrorResponse, answer, log_store_failure
@@ -196,6 +200,20 @@ class KeyRing:
             raise KeyRefused("the key was revoked")
         return kept
 
+    async def is_valid(self, which: str, owner: str) -> bool:
+        """True if a key that was verified before is still the owner's and not revoked."""
+        until, kept = self._verified.get(which, (0.0, None))
+        if kept is None or self._clock() >= until:
+            try:
+                kept = await self._store.find_key_owner(which)
+            except StoreError:
+                if kept is None or self._clock() >= until + OUTAGE_S:
+                    raise
+            else:
+                if kept is not None:
+                    self._remember(which, self._clock() + REMEMBER_S, kept)
+        return kept is not None and kept.owner == owner and kept.revoked_at is None
+
     async def _look_up(self, which: str, text: str) -> ClientKey:
         until, known = self._clock() + REMEMBER_S, self._verified.get(which)
         try:
@@ -206,20 +224,31 @@ class KeyRing:
             return known[1]
         if not opens(text, kept) or kept is None:
             raise KeyRefused("the key is not valid")
+        self._remember(which, until, kept)
+        return kept
+
+    def _remember(self, which: str, until: float, kept: ClientKey) -> None:
         self._verified.pop(which, None)
         if len(self._verified) >= MAX_REMEMBERED:
             del self._verified[next(iter(self._verified))]
         self._verified[which] = until, kept
-        return kept
 
 
 class Access:
     """The middleware. Plain ASGI: an admitted request is not touched again."""
 
     def __init__(
-        self, app: ASGIApp, store: ClientKeys, rules: Rules, clock: Callable[[], float] = time.monotonic
+        self,
+        app: ASGIApp,
+        store: ClientKeys,
+        rules: Rules,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        ring: KeyRing | None = None,
+        browsers: BrowserSessions | None = None,
     ) -> None:
-        self._app, self._rules, self._ring = app, rules, KeyRing(store, clock)
+        self._app, self._rules, self._ring = app, rules, ring or KeyRing(store, clock)
+        self._browsers = browsers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -253,8 +282,24 @@ class Access:
         presented, headers = take_keys(scope["headers"])
         state = dict(scope.get("state", {}))
         if scope["path"] not in PUBLIC:
-            state["owner"], state["key_id"], state["admin"] = await self._identify(scope, presented)
+            is_open = self._browsers is not None and not presented and is_page(scope["path"])
+            session = await self._signed_in(scope) if is_open else None
+            if session is not None:
+                state["owner"], state["key_id"], state["admin"] = session.owner, session.key_id, session.admin
+                state["browser"] = session
+            elif is_open and (self._rules.requires_key or await self._ring.is_needed()):
+                state["owner"], state["key_id"], state["admin"] = "", "", False  # the page asks to sign in
+            else:
+                state["owner"], state["key_id"], state["admin"] = await self._identify(scope, presented)
         return {**scope, "headers": headers, "state": state}
+
+    async def _signed_in(self, scope: Scope) -> BrowserSession | None:
+        """The session of a browser, if its key is still valid."""
+        found = self._browsers.find(scope["headers"]) if self._browsers else None
+        if found is None or self._browsers is None or await self._ring.is_valid(found.key_id, found.owner):
+            return found
+        self._browsers.end(found)
+        return None
 
     async def _identify(self, scope: Scope, presented: frozenset[str]) -> tuple[str, str, bool]:
         """The owner, the id of the key, and whether the caller may see the operator's settings. Without keys,

@@ -30,16 +30,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from refold.config import Resolved
+from refold.dashboard.app import Dashboard
+from refold.dashboard.browser_access import BrowserSessions
 from refold.embeddings import installed
-from refold.gateway.admin import Admin
+from refold.gateway.admin import Admin, EventStream
 from refold.gateway.app import Gateway
-from refold.gateway.auth import Access, Rules, check_binding
+from refold.gateway.auth import Access, KeyRing, Rules, check_binding
 from refold.gateway.errors import answer
 from refold.gateway.exchange import KEEP_S
 from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.request import check_path, shape_of
 from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
+from refold.gateway.workspace import GatewayBackend
 from refold.model.errors import AccessError, ConfigError, MissingExtra, NotFound, RefoldError, StoreError
 from refold.stores.url import open_store, sqlite_file
 from refold.text_work import abandon_text_work
@@ -69,15 +72,19 @@ def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | M
         state = {"status": "not kept", "waiting": waiting, **({"dropped": dropped} if dropped else {})}
         return JSONResponse(state, status_code=503 if waiting else 200)
 
+    ring, browsers = KeyRing(gateway.store), BrowserSessions()
+    stream = EventStream(gateway.events, gateway.store)
+    backend = GatewayBackend(gateway, ring, stream, admin.version)
     routes = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", partial(_metrics, gateway)),
         *admin.routes(),
+        *Dashboard(backend, browsers).routes(),
         *more,
     ]
     app = Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing})
-    return Access(_Shortcut(gateway, app), gateway.store, rules)
+    return Access(_Shortcut(gateway, app), gateway.store, rules, ring=ring, browsers=browsers)
 
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:

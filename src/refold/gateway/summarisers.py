@@ -67,6 +67,12 @@ class Authors:
         self._made.move_to_end(place)
         return self._made[place]
 
+    def named(self, host: OwnerConversations, terms: ConversationSettings, at: int) -> ModelSummariser:
+        """A summariser that asks one of the named models alone: the one at this place of `summariser.models`."""
+        one = host.summarisers[at]
+        writer = writer_for(self._open(one, None, None), terms, url=one.base_url)
+        return ModelSummariser([writer], cache=host.engine.cache)
+
     def needs_client_key(self, host: OwnerConversations, target: Target, credentials: Credentials) -> bool:
         """True if the conversation's own model would have to be asked with a key that only the client has."""
         has_own_key = target.key is not None or KEYS.intersection(target.headers) or target.is_private

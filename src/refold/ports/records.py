@@ -425,6 +425,34 @@ class Listed(Struct, frozen=True, kw_only=True):
         return self.tokens / self.limit if self.limit else 0.0
 
 
+class LatestHead(Struct, frozen=True, kw_only=True):
+    """A conversation with the branch that was used last, in a list that is read page by page."""
+
+    ordinal: int
+    """The order in which conversations began. `updated_at` and this number are the place in the list."""
+    title: str = ""
+    at: float = 0.0
+    updated_at: float = 0.0
+    branches: int = 1
+    compactions: int = 0
+    """Summarising changes of this branch that are in effect."""
+    head: Head
+
+    @property
+    def place(self) -> tuple[float, int]:
+        return self.updated_at, self.ordinal
+
+
+class FailingBranch(Struct, frozen=True):
+    """A branch whose last summaries by a model have failed."""
+
+    conversation: str
+    branch: str
+    failures: int
+    at: float
+    """When the newest of them was planned."""
+
+
 class Idle(Struct, frozen=True):
     """The number of an owner's conversations that were not used since a given time."""
 

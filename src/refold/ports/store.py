@@ -29,10 +29,12 @@ from refold.ports.records import (
     CompactionState,
     CompactionSum,
     Embedding,
+    FailingBranch,
     Head,
     HistoryPlace,
     Idle,
     Inherited,
+    LatestHead,
     Listed,
     Outline,
     QueuedEntry,
@@ -117,6 +119,18 @@ class Conversations(Protocol):
 
     async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
         """The owner's conversations, newest first; with `words`, those that have them in their id or title."""
+        ...
+
+    async def latest_heads(
+        self, owner: str, *, limit: int = 50, words: str = "", before: tuple[float, int] | None = None
+    ) -> list[LatestHead]:
+        """A page of the owner's conversations, newest first, each with the branch that was used last; `before` is the
+        `place` of the last one of the page before. `words` as for `conversations`. One query, however many there are.
+        """
+        ...
+
+    async def tokens_since(self, owner: str, places: Sequence[tuple[str, int]]) -> dict[str, int]:
+        """The tokens of the messages of each branch from a number on, by branch."""
         ...
 
     async def search(
@@ -231,6 +245,10 @@ class CallRows(Protocol):
 
     async def spent(self, owner: str, conversation: str, kind: CallKind) -> float:
         """The cost in dollars of all calls of a kind."""
+        ...
+
+    async def spent_each(self, owner: str, conversations: Sequence[str], kind: CallKind) -> dict[str, float]:
+        """The cost in dollars of all calls of a kind, by conversation; one without a call is left out."""
         ...
 
 
@@ -359,6 +377,10 @@ class SummaryJobRows(Protocol):
 
     async def failures(self, owner: str, branch: str) -> tuple[int, float]:
         """The number of jobs of a branch that failed since the last summary by a model, and the time of the newest one's plan."""
+        ...
+
+    async def failing(self, owner: str) -> list[FailingBranch]:
+        """The branches with jobs that failed since the last summary by a model, the latest failure first."""
         ...
 
     async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:

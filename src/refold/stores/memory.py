@@ -36,11 +36,13 @@ from refold.ports.records import (
     CompactionSum,
     CountedOutcome,
     Embedding,
+    FailingBranch,
     Head,
     HistoryPlace,
     Idle,
     Inherited,
     InstalledCompaction,
+    LatestHead,
     Listed,
     Outline,
     QueuedEntry,
@@ -315,6 +317,22 @@ class OwnerTables:
             estimated=sum(call.is_estimated for call in calls),
             at=begun.at,
             updated_at=begun.updated_at,
+        )
+
+    def list_latest(self, begun: ConversationRow, ordinal: int) -> LatestHead:
+        head = self.latest_head(begun.id)
+        assert head is not None
+        summarised = (head.branch, "installed", "summarise")
+        return LatestHead(
+            ordinal=ordinal,
+            title=begun.title,
+            at=begun.at,
+            updated_at=begun.updated_at,
+            branches=sum(one.conversation == begun.id for one in self.heads.values()),
+            compactions=sum(
+                (row.branch, row.state, row.kind) == summarised for row in self.compactions.values()
+            ),
+            head=head,
         )
 
     def delete(self, conversation: str) -> None:
@@ -773,6 +791,13 @@ class MemoryStore:
         calls = await self.calls(owner, conversation, EVERYTHING)
         return sum((call.dollars for call in calls if call.kind == kind), 0.0)
 
+    async def spent_each(self, owner: str, conversations: Sequence[str], kind: CallKind) -> dict[str, float]:
+        found = dict[str, float]()
+        for name in conversations:
+            calls = [one for one in await self.calls(owner, name, EVERYTHING) if one.kind == kind]
+            found |= {name: sum(one.dollars for one in calls)} if calls else {}
+        return found
+
     async def conversations(self, owner: str, *, limit: int = 50, words: str = "") -> list[Listed]:
         tables, wanted = self._tables(owner), words.casefold().split()
         found = [
@@ -782,6 +807,26 @@ class MemoryStore:
         ]
         found.sort(key=lambda begun: begun.updated_at, reverse=True)
         return [tables.list_up(begun) for begun in found[:limit]]
+
+    async def latest_heads(
+        self, owner: str, *, limit: int = 50, words: str = "", before: tuple[float, int] | None = None
+    ) -> list[LatestHead]:
+        tables, wanted = self._tables(owner), words.casefold().split()
+        found = [
+            (begun.updated_at, ordinal, begun)
+            for ordinal, begun in enumerate(tables.conversations.values(), 1)
+            if all(word in f"{begun.id}\n{begun.title}".casefold() for word in wanted)
+        ]
+        found.sort(key=lambda one: one[:2], reverse=True)
+        chosen = [one for one in found if before is None or one[:2] < before][:limit]
+        return [tables.list_latest(begun, ordinal) for _, ordinal, begun in chosen]
+
+    async def tokens_since(self, owner: str, places: Sequence[tuple[str, int]]) -> dict[str, int]:
+        messages = self._tables(owner).messages
+        return {
+            branch: sum(one.tokens for one in messages.get(branch, ()) if one.seq >= first)
+            for branch, first in places
+        }
 
     async def search(
         self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
@@ -862,6 +907,15 @@ class MemoryStore:
     async def failures(self, owner: str, branch: str) -> tuple[int, float]:
         rows = self._tables(owner).failed(branch)
         return len(rows), max((row.at for row in rows), default=0.0)
+
+    async def failing(self, owner: str) -> list[FailingBranch]:
+        tables = self._tables(owner)
+        found = [
+            FailingBranch(head.conversation, head.branch, len(rows), max(row.at for row in rows))
+            for head in tables.heads.values()
+            if (rows := tables.failed(head.branch))
+        ]
+        return sorted(found, key=lambda one: (-one.at, one.conversation, one.branch))
 
     async def unfinished(self, owner: str, branch: str = "") -> list[Compaction]:
         rows = self._tables(owner).compactions.values()

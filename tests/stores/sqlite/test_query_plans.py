@@ -33,6 +33,10 @@ UNORDERED = {
     "get_latest_head": "the branches of one conversation are sorted by their last use",
     "find_chains": "the few that hold one of the hashes are sorted",
     "list_unindexed": "the few that are taken up at a time are added up",
+    "list_failing": "the few branches with failed summaries are sorted",
+    "list_latest_heads": "the branches of one conversation are sorted, and then one page",
+    "sum_spent_each": "the summaries of one page of conversations are added up",
+    "sum_tokens_since": "a few messages of one page of conversations are added up",
 }
 
 

@@ -151,6 +151,61 @@ ORDER BY
     ordinal DESC
 LIMIT 1
 
+-- name: list_latest_heads
+-- A page of conversations, the latest first, each with the branch that was used last.
+WITH page AS MATERIALIZED (
+    SELECT ordinal, id, title, at, updated_at
+    FROM conversation
+    WHERE owner = :owner AND (updated_at, ordinal) < (:at, CAST(:ordinal AS bigint))
+        AND NOT EXISTS (
+            SELECT 1 FROM json_array_elements_text(CAST(:words AS json)) AS word (value)
+            WHERE strpos(conversation.folded, word.value) = 0
+        )
+    ORDER BY updated_at DESC, ordinal DESC
+    LIMIT :limit
+)
+SELECT
+    page.ordinal, page.title, page.at, page.updated_at,
+    (SELECT count(*) FROM branch WHERE owner = :owner AND conversation = page.id),
+    (
+        SELECT count(*) FROM compaction
+        WHERE owner = :owner AND branch = head.id AND state = 'installed' AND kind <> 'arrival' AND kind = 'summarise'
+    ),
+    head.owner, head.conversation, head.id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
+FROM page
+JOIN head ON head.owner = :owner AND head.ordinal = (
+    SELECT branch.ordinal
+    FROM branch
+    WHERE branch.owner = :owner AND branch.conversation = page.id
+    ORDER BY
+        coalesce(
+            (
+                SELECT message.at FROM message
+                WHERE message.owner = branch.owner AND message.branch = branch.id
+                ORDER BY message.seq DESC
+                LIMIT 1
+            ),
+            (SELECT session.at FROM session WHERE session.owner = branch.owner AND session.id = branch.session)
+        ) DESC,
+        branch.ordinal DESC
+    LIMIT 1
+)
+ORDER BY page.updated_at DESC, page.ordinal DESC
+
+-- name: sum_tokens_since
+-- The tokens of the messages of some branches, each from a number on.
+SELECT message.branch, CAST(sum(message.tokens) AS bigint)
+FROM json_array_elements(CAST(:places AS json)) AS place (value)
+JOIN message ON message.owner = :owner AND message.branch = place.value ->> 0 AND message.seq >= CAST(place.value ->> 1 AS bigint)
+GROUP BY message.branch
+
+-- name: sum_spent_each
+-- The cost of all calls of a kind, for some conversations.
+SELECT call.conversation, sum(call.dollars)
+FROM json_array_elements_text(CAST(:names AS json)) AS name (value)
+JOIN call ON call.owner = :owner AND call.conversation = name.value AND call.kind = :kind
+GROUP BY call.conversation
+
 -- name: get_message
 -- One message that a branch holds itself.
 SELECT seq, role, format, body, digest, shown, tokens, key, at

@@ -25,6 +25,7 @@ from refold.ports.records import (
     HistoryPlace,
     Idle,
     Inherited,
+    LatestHead,
     Listed,
     Outline,
     Session,
@@ -43,6 +44,8 @@ LAST_CHARACTER = "\U0010ffff"
 """No name contains it, and every name with a prefix sorts before the prefix plus this character."""
 
 
+LAST = 1e300
+"""After every time that is stored."""
 _PAGE = 500
 """Messages that are read at a time: a whole branch may not fit into memory."""
 PLACES = 64
@@ -349,6 +352,29 @@ def conversations(owner: str, *, limit: int = 50, words: str = "") -> Transactio
         [{"owner": owner, "id": head.conversation, "branch": head.branch} for head in heads],
     )
     return [rows.to_listed(row) for row in described]
+
+
+def latest_heads(
+    owner: str, *, limit: int = 50, words: str = "", before: tuple[float, int] | None = None
+) -> Transaction[list[LatestHead]]:
+    wanted = json.encode(words.casefold().split()).decode()
+    at, ordinal = before or (LAST, EVERYTHING)
+    found = yield (
+        "list_latest_heads",
+        {"owner": owner, "words": wanted, "at": at, "ordinal": ordinal, "limit": limit},
+    )
+    return [rows.to_latest_head(row) for row in found]
+
+
+def tokens_since(owner: str, places: Sequence[tuple[str, int]]) -> Transaction[dict[str, int]]:
+    found = yield "sum_tokens_since", {"owner": owner, "places": json.encode([*places]).decode()}
+    return {branch: 0 for branch, _ in places} | {row[0]: int(row[1]) for row in found}
+
+
+def spent_each(owner: str, conversations: Sequence[str], kind: CallKind) -> Transaction[dict[str, float]]:
+    names = json.encode([*conversations]).decode()
+    found = yield "sum_spent_each", {"owner": owner, "names": names, "kind": kind}
+    return {row[0]: float(row[1]) for row in found}
 
 
 def owners() -> Transaction[list[str]]:

@@ -23,6 +23,7 @@ from refold.ports.records import (
     CompactionSum,
     Embedding,
     Head,
+    LatestHead,
     Listed,
     QueuedEntry,
     SearchHit,
@@ -199,6 +200,19 @@ def to_listed(row: Row) -> Listed:
     usage = Usage(input_, cache_read, cache_write, output, reasoning)
     known = dict(zip(_LISTED, first, strict=True))
     return Listed(**known, usage=usage, dollars=dollars, estimated=estimated, at=at, updated_at=updated_at)
+
+
+def to_latest_head(row: Row) -> LatestHead:
+    ordinal, title, at, updated_at, branches, compactions, *head = row
+    return LatestHead(
+        ordinal=ordinal,
+        title=title,
+        at=at,
+        updated_at=updated_at,
+        branches=branches,
+        compactions=compactions,
+        head=to_head(tuple(head)),
+    )
 
 
 def to_hit(row: Row) -> SearchHit:

@@ -128,6 +128,15 @@ RETURNING id, branch, number, kind, state, base, session, cut, size, reason, mom
 -- How many compactions of a branch have failed since a model last wrote one, and when the newest of them was planned.
 SELECT count(*), coalesce(max(at), 0.0) FROM compaction WHERE owner = :owner AND branch = :branch AND state = 'failed'
 
+-- name: list_failing
+-- Branches with compactions that have failed since a model last wrote one, the latest failure first.
+SELECT branch.conversation, branch.id, count(*), max(compaction.at)
+FROM compaction
+JOIN branch ON branch.owner = compaction.owner AND branch.id = compaction.branch
+WHERE compaction.owner = :owner AND compaction.state = 'failed'
+GROUP BY branch.conversation, branch.id
+ORDER BY max(compaction.at) DESC, branch.conversation, branch.id
+
 -- name: count_uncounted
 -- How many calls and how many compactions of an owner are not in the sums of their days.
 SELECT

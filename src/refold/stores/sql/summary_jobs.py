@@ -10,7 +10,7 @@ from msgspec import json
 
 from refold.model.errors import NotFound
 from refold.model.summary import Summary
-from refold.ports.records import Call, Compaction, CompactionState, Embedding, StoredSummary
+from refold.ports.records import Call, Compaction, CompactionState, Embedding, FailingBranch, StoredSummary
 from refold.stores.sql import rows
 from refold.stores.sql.days import count_ended
 from refold.stores.sql.queries import Transaction, reach
@@ -63,6 +63,11 @@ def give_up(
 def failures(owner: str, branch: str) -> Transaction[tuple[int, float]]:
     found = yield "count_failures", {"owner": owner, "branch": branch}
     return found[0][0], found[0][1]
+
+
+def failing(owner: str) -> Transaction[list[FailingBranch]]:
+    found = yield "list_failing", {"owner": owner}
+    return [FailingBranch(*row) for row in found]
 
 
 def forget_plans(owner: str, before: float) -> Transaction[int]:

@@ -151,6 +151,59 @@ ORDER BY
     ordinal DESC
 LIMIT 1
 
+-- name: list_latest_heads
+-- A page of conversations, the latest first, each with the branch that was used last.
+WITH found AS MATERIALIZED (
+    SELECT ordinal, id, title, at, updated_at
+    FROM conversation
+    WHERE owner = :owner AND (updated_at, ordinal) < (:at, :ordinal)
+        AND NOT EXISTS (SELECT 1 FROM json_each(:words) AS word WHERE instr(conversation.folded, word.value) = 0)
+    ORDER BY updated_at DESC, ordinal DESC
+    LIMIT :limit
+)
+SELECT
+    found.ordinal, found.title, found.at, found.updated_at,
+    (SELECT count(*) FROM branch WHERE owner = :owner AND conversation = found.id),
+    (
+        SELECT count(*) FROM compaction
+        WHERE owner = :owner AND branch = head.id AND state = 'installed' AND kind <> 'arrival' AND kind = 'summarise'
+    ),
+    head.owner, head.conversation, head.id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
+FROM found
+CROSS JOIN head ON head.owner = :owner AND head.ordinal = (
+    SELECT branch.ordinal
+    FROM branch
+    WHERE branch.owner = :owner AND branch.conversation = found.id
+    ORDER BY
+        coalesce(
+            (
+                SELECT message.at FROM message
+                WHERE message.id >= branch.ordinal << 32 AND message.id < (branch.ordinal + 1) << 32
+                ORDER BY message.id DESC
+                LIMIT 1
+            ),
+            (SELECT session.at FROM session WHERE session.owner = branch.owner AND session.id = branch.session)
+        ) DESC,
+        branch.ordinal DESC
+    LIMIT 1
+)
+ORDER BY found.updated_at DESC, found.ordinal DESC
+
+-- name: sum_tokens_since
+-- The tokens of the messages of some branches, each from a number on.
+SELECT branch.id, sum(message.tokens)
+FROM json_each(:places) AS link
+CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
+CROSS JOIN message ON message.id >= (branch.ordinal << 32) + (link.value ->> 1) AND message.id < (branch.ordinal + 1) << 32
+GROUP BY branch.id
+
+-- name: sum_spent_each
+-- The cost of all calls of a kind, for some conversations.
+SELECT call.conversation, sum(call.dollars)
+FROM json_each(:names) AS word
+CROSS JOIN call ON call.owner = :owner AND call.conversation = word.value AND call.kind = :kind
+GROUP BY call.conversation
+
 -- name: get_message
 -- One message that a branch holds itself.
 SELECT message.seq, role, message.format, body, digest, shown, tokens, key, at

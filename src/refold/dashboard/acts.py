@@ -1,0 +1,244 @@
+"""The acts of a user on one conversation: preview, compact, undo, rerun, pins, a new session, the switch, and deletion.
+
+Every act is a POST with the token of its page, calls the engine, and ends with a redirect to the page that shows its result.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from refold.config import policy_of
+from refold.core.presets import PRESETS
+from refold.core.shown import handle_of
+from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.dashboard.workspace import DIGEST, Workspace
+from refold.engine.arguments import check_focus
+from refold.engine.conversation import Conversation
+from refold.engine.status import Preview
+from refold.model.errors import MAX_TOKENS, ConfigError, InvalidWindow, NotFound
+from refold.ports.records import Compaction, read_stored
+
+MOST_LISTED = 200
+"""Messages in the list of a preview; the numbers count all of them."""
+
+
+def _tokens(text: str) -> int | None:
+    """A number of tokens as it is typed.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    from refold.config.parse import Unreadable, read_tokens
+
+    if not text.strip():
+        return None
+    try:
+        return read_tokens(text.strip(), 0, MAX_TOKENS)
+    except Unreadable as error:
+        raise ConfigError(f"keep: {error.what}", hint=error.hint) from None
+
+
+def _preset(name: str) -> str:
+    if name and name not in PRESETS:
+        raise ConfigError("there is no such preset", hint=f"choose from: {', '.join(PRESETS)}")
+    return name
+
+
+async def _changes(workspace: Workspace, talk: Conversation) -> list[Compaction]:
+    rows = await workspace.engine.store.compactions(workspace.engine.owner, talk.branch, MOST_LISTED)
+    return [one for one in rows if one.state == "installed" and one.kind != "arrival"]
+
+
+async def compact_form(visit: Visit) -> Rendered | Redirect:
+    """What a compaction would do now, by the preset and the amount of the query, and the forms of all acts."""
+    workspace, keep, preset = (
+        await visit.workspace(),
+        _tokens(visit.query.get("keep", "")),
+        _preset(visit.query.get("preset", "")),
+    )
+    talk = await workspace.open(visit.name, visit.branch, preset=preset)
+    preview = await talk.preview(keep=keep)
+    status, changes = await talk.status(), await _changes(workspace, talk)
+    last = changes[-1] if changes else None
+    data = {
+        "name": talk.id,
+        "branch": talk.branch,
+        "keep": keep,
+        "preset": preset,
+        "status": status,
+        "preview": _preview(preview),
+        "last": None
+        if last is None
+        else {
+            "id": last.id,
+            "kind": last.kind,
+            "reason": last.reason,
+            "before": last.before,
+            "after": last.after,
+            "at": last.at,
+        },
+        "off": talk.id in await workspace.engine.switched_off(),
+    }
+    page = {
+        "presets": PRESETS,
+        "own_preset": workspace.resolved.settings.compaction.preset,
+        "writers": workspace.writers(),
+        "digest": DIGEST,
+    }
+    return Rendered("compact.html", data, f"Compact {talk.id}", page=page)
+
+
+def _preview(preview: Preview) -> dict[str, object]:
+    """The effect of a compaction, and the fate of every message that is shown now."""
+    before, after = preview.difference.before, preview.difference.after
+    shown = dict[int, list[object]]()
+    for index, entry in enumerate(after.shown):
+        shown.setdefault(after.number(index), []).append(entry)
+    covered = after.summaries[-1].last if after.summaries else 0
+    rows = list[dict[str, object]]()
+    counts = {"kept": 0, "shortened": 0, "folded": 0, "left out": 0}
+    for index, entry in enumerate(before.shown):
+        number = before.number(index)
+        now = shown.get(number, [])
+        is_same = [one.message.parts for one in now] == [entry.message.parts]  # type: ignore[attr-defined]
+        fate = "kept" if is_same else "shortened" if now else "folded" if number < covered else "left out"
+        counts[fate] += 1
+        if fate != "kept" and len(rows) < MOST_LISTED:
+            rows.append(
+                {
+                    "handle": handle_of(number),
+                    "role": entry.message.role,
+                    "fate": fate,
+                    "before": entry.tokens,
+                    "after": sum(one.tokens for one in now),  # type: ignore[attr-defined]
+                    "text": entry.message.text[:200],
+                }
+            )
+    receipt = preview.receipt
+    return {
+        "before": preview.before,
+        "after": preview.after,
+        "reason": receipt.reason if receipt else "",
+        "fates": counts,
+        "messages": rows,
+    }
+
+
+async def compact(visit: Visit) -> Rendered | Redirect:
+    workspace, form = await visit.workspace(), visit.form
+    keep, focus, preset = (
+        _tokens(form.get("keep", "")),
+        form.get("focus", "").strip(),
+        _preset(form.get("preset", "")),
+    )
+    check_focus(focus)
+    talk = await workspace.open(visit.name, visit.branch, preset=preset)
+    talk.summariser = (await workspace.writer(talk, form.get("model", ""))).summariser
+    before = (await talk.status()).tokens
+    with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
+        await talk.compact(keep=keep, focus=focus)
+    done = "compacted" if (await talk.status()).tokens < before else "unchanged"
+    return Redirect(conversation_url(talk.id, branch=visit.branch, done=done))
+
+
+async def undo(visit: Visit) -> Rendered | Redirect:
+    talk = await (await visit.workspace()).open(visit.name, visit.branch)
+    done = "undone" if await talk.undo() else "nothing-to-undo"
+    return Redirect(conversation_url(talk.id, branch=visit.branch, done=done))
+
+
+async def rerun(visit: Visit) -> Rendered | Redirect:
+    workspace, preset = await visit.workspace(), _preset(visit.form.get("preset", ""))
+    talk = await workspace.open(visit.name, visit.branch)
+    policy = policy_of(workspace.resolved.settings, preset=preset) if preset else None
+    writer = await workspace.writer(talk, visit.form.get("model", ""))
+    done = "rerun" if await talk.rerun(policy=policy, summariser=writer.summariser) else "nothing-to-rerun"
+    return Redirect(conversation_url(talk.id, branch=visit.branch, done=done))
+
+
+async def new_session(visit: Visit) -> Rendered | Redirect:
+    workspace = await visit.workspace()
+    talk = await workspace.open(visit.name, visit.branch)
+    talk.summariser = (await workspace.writer(talk)).summariser
+    await talk.start_session()
+    return Redirect(conversation_url(talk.id, branch=visit.branch, done="session"))
+
+
+async def switch(visit: Visit) -> Rendered | Redirect:
+    workspace, on = await visit.workspace(), visit.form.get("on") == "1"
+    talk = await workspace.open(visit.name, visit.branch)
+    await workspace.switch(talk.id, on=on)
+    return Redirect(conversation_url(talk.id, branch=visit.branch, done="on" if on else "off"))
+
+
+async def pins(visit: Visit) -> Rendered | Redirect:
+    """The messages that compaction keeps in the window."""
+    workspace = await visit.workspace()
+    talk = await workspace.open(visit.name, visit.branch)
+    handles = await talk.pins()
+    rows = [await _pin(workspace, talk, one) for one in handles]
+    return Rendered("pins.html", {"name": talk.id, "branch": talk.branch, "pins": rows}, f"Pins of {talk.id}")
+
+
+async def _pin(workspace: Workspace, talk: Conversation, handle: str) -> dict[str, object]:
+    for stored in await workspace.engine.store.pick(talk.journal.head, [int(handle[2:])]):
+        message = read_stored(stored, talk.journal.head)
+        text = message.text[:200] if message else ""
+        return {"handle": handle, "role": stored.role, "tokens": stored.tokens, "text": text}
+    return {"handle": handle, "role": "", "tokens": 0, "text": ""}
+
+
+async def change_pin(visit: Visit) -> Rendered | Redirect:
+    talk = await (await visit.workspace()).open(visit.name, visit.branch)
+    handle, on = visit.form.get("handle", "").strip(), visit.form.get("on") == "1"
+    await (talk.pin(handle) if on else talk.unpin(handle))
+    return Redirect(
+        conversation_url(talk.id, "pins", branch=visit.branch, done="pinned" if on else "unpinned")
+    )
+
+
+async def delete_form(visit: Visit) -> Rendered | Redirect:
+    return await _delete_form(visit)
+
+
+async def _delete_form(visit: Visit, problem: str = "") -> Rendered:
+    engine = (await visit.workspace()).engine
+    head = await engine.store.head(engine.owner, visit.name)
+    if head is None:
+        raise NotFound("there is no such conversation", hint="see the list of conversations")
+    outline = await engine.store.outline(engine.owner, visit.name)
+    data = {
+        "name": visit.name,
+        "messages": sum(one.next_seq - one.base_seq for one in outline.heads),
+        "branches": len(outline.heads),
+        "sessions": len(outline.sessions),
+        "problem": problem,
+    }
+    return Rendered("delete.html", data, f"Delete {visit.name}", 400 if problem else 200)
+
+
+async def delete(visit: Visit) -> Rendered | Redirect:
+    """Delete the conversation if its name was typed: a click alone must not be enough."""
+    if visit.form.get("confirm", "") != visit.name:
+        return await _delete_form(
+            visit, "the name is not the one of this conversation, so nothing was deleted"
+        )
+    engine = (await visit.workspace()).engine
+    if not await engine.delete(visit.name):
+        raise NotFound("there is no such conversation", hint="see the list of conversations")
+    return Redirect("/?done=deleted")
+
+
+_ONE = "/conversations/{name}"
+VIEWS = (
+    (f"{_ONE}/compact", compact_form, "GET"),
+    (f"{_ONE}/compact", compact, "POST"),
+    (f"{_ONE}/undo", undo, "POST"),
+    (f"{_ONE}/rerun", rerun, "POST"),
+    (f"{_ONE}/new", new_session, "POST"),
+    (f"{_ONE}/switch", switch, "POST"),
+    (f"{_ONE}/pins", pins, "GET"),
+    (f"{_ONE}/pins", change_pin, "POST"),
+    (f"{_ONE}/delete", delete_form, "GET"),
+    (f"{_ONE}/delete", delete, "POST"),
+)

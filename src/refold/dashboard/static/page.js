@@ -1,0 +1,123 @@
+// What every page does: the switch between light and dark, and looking again when something has changed.
+//
+// The server renders everything. After an event this script fetches the same address again, and replaces the elements with
+// `data-live` whose content differs. The part with the keyboard's focus is left alone until the focus is elsewhere.
+
+const root = document.documentElement;
+const state = document.querySelector("[data-live-state]");
+
+function showTheme() {
+  const button = document.querySelector("[data-theme-switch]");
+  if (!button) return;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  button.hidden = false;
+  button.textContent = isDark ? "Light" : "Dark";
+  button.setAttribute("aria-label", isDark ? "Use light colours" : "Use dark colours");
+  button.onclick = () => {
+    root.dataset.theme = isDark ? "light" : "dark";
+    document.cookie = `theme=${root.dataset.theme}; Path=/; Max-Age=31536000; SameSite=Strict`;
+    showTheme();
+  };
+}
+
+function showTimes() {
+  for (const one of document.querySelectorAll("time[datetime]")) {
+    if (!one.title) one.title = new Date(one.dateTime).toLocaleString();
+  }
+}
+
+let isLooking = false;
+let isAsked = false;
+
+export async function look() {
+  if (isLooking) {
+    isAsked = true;
+    return;
+  }
+  isLooking = true;
+  try {
+    const response = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "manual" });
+    if (response.ok) replace(new DOMParser().parseFromString(await response.text(), "text/html"));
+  } catch {
+    // The next event looks again.
+  }
+  isLooking = false;
+  if (isAsked) {
+    isAsked = false;
+    setTimeout(look, 300);
+  }
+}
+
+function replace(fresh) {
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const other = fresh.getElementById(part.id);
+    if (!other || part.contains(document.activeElement) || part.outerHTML === other.outerHTML) continue;
+    const open = new Set([...part.querySelectorAll("details[open]")].map((one) => one.id));
+    const made = document.importNode(other, true);
+    for (const one of made.querySelectorAll("details")) if (one.id && open.has(one.id)) one.open = true;
+    made.classList.add("changed");
+    part.replaceWith(made);
+    made.dispatchEvent(new CustomEvent("refold:replaced", { bubbles: true }));
+  }
+  showTimes();
+  refreshSoon();
+}
+
+let source = null;
+let timer = 0;
+
+function listen() {
+  const kinds = document.body.dataset.events;
+  if (!kinds || source || document.hidden) return;
+  source = new EventSource("/live");
+  source.onopen = () => say("on", "live");
+  source.onerror = () => say("off", "not live");
+  for (const kind of kinds.split(" ")) {
+    source.addEventListener(kind, () => {
+      clearTimeout(timer);
+      timer = setTimeout(look, 150);
+    });
+  }
+}
+
+function stop() {
+  source?.close();
+  source = null;
+  say("off", "paused");
+}
+
+function say(value, text) {
+  if (!state) return;
+  state.hidden = false;
+  state.dataset.state = value;
+  state.textContent = text;
+}
+
+// A page that waits for work in progress says how often to look.
+let refreshTimer = 0;
+function refreshSoon() {
+  clearTimeout(refreshTimer);
+  const waiting = document.querySelector("[data-refresh-ms]");
+  if (waiting) refreshTimer = setTimeout(look, Number(waiting.dataset.refreshMs));
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    stop();
+  } else {
+    listen();
+    look();
+  }
+});
+document.addEventListener("focusout", () => {
+  if (isAsked && !isLooking) look();
+});
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-submit-on-change]")) event.target.form.requestSubmit();
+});
+
+showTheme();
+showTimes();
+listen();
+refreshSoon();
+root.dataset.ready = "1";
