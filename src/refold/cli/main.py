@@ -21,6 +21,7 @@ from refold.cli.commands import (
     config,
     context,
     conversations,
+    dashboard,
     db,
     delete,
     demo,
@@ -55,11 +56,11 @@ COMMANDS = (
     *(context, check, compact, models, limits),
     *(conversations, stats, sessions, show, search, recall, diff, export, doctor),
     *(import_, undo, pin, off, rerun, new, resume, delete, expire),
-    *(replay, serve, chat, demo, mcp),
+    *(replay, serve, dashboard, chat, demo, mcp),
     *(db, keys, config, local),
 )
 SECTIONS = {
-    "Start here": "serve chat demo context conversations show",
+    "Start here": "serve dashboard chat demo context conversations show",
     "Stored conversations": "stats sessions search recall diff compact undo rerun pin unpin off on new resume import export delete expire",
     "Transcripts and models": "check replay models limits local",
     "The gateway and its store": "config keys db doctor mcp",

@@ -23,9 +23,8 @@ from refold.core.policy import Policy
 from refold.core.shown import handle_of
 from refold.embeddings import installed
 from refold.engine.conversation import Conversation
-from refold.engine.engine import Engine
+from refold.engine.engine import Engine, as_last_used
 from refold.engine.history import Difference
-from refold.engine.journal import read_fill_level
 from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
 from refold.engine.state import FillLevel
 from refold.model.errors import ConfigError, NotFound, StoreError
@@ -33,7 +32,6 @@ from refold.ports.records import Compaction, Head, Listed, Session, StoredMessag
 from refold.ports.store import Store
 from refold.stores.sql.migrations import UPGRADE_HINT, Tables
 from refold.stores.url import kind_of, open_store, sqlite_file
-from refold.tokens.catalog import WindowSize, window_for
 
 EVERYTHING = 10**9
 PAGE = 500
@@ -138,33 +136,15 @@ async def opened(
             settings = ConversationSettings(model=model, window=sizes.window, policy=policy)
             provider = provider_of(summariser.spec, key_env=summariser.key_env)
             writer = await stack.enter_async_context(open_summariser(settings, provider, cache=engine.cache))
+        given = engine.settings
+        if sizes.max_output is not None:
+            given = structs.replace(given, max_output=sizes.max_output)
         own = structs.replace(
-            engine.settings,
-            model=model,
-            window=sizes.window,
-            used_window=used_window(head, model),
-            max_output=_used_output(head, model) if sizes.max_output is None else sizes.max_output,
-            limit=engine.settings.limit or read_fill_level(head.notes).cap,
-            policy=policy,
-            summariser=writer,
+            as_last_used(given, head, model), window=sizes.window, policy=policy, summariser=writer
         )
         conversation = await engine.open_branch(head, own)
         await conversation.load()
         yield await stack.enter_async_context(conversation)
-
-
-def used_window(head: Head, model: str) -> WindowSize | None:
-    """The window that a conversation was last used with; None if none was noted, or for another model."""
-    noted = read_fill_level(head.notes)
-    if not (noted.window and noted.window_source) or model != head.model:
-        return None
-    known = window_for(model)  # it has a warning if the window is only assumed
-    return known if known.tokens == noted.window else WindowSize(noted.window, noted.window_source)
-
-
-def _used_output(head: Head, model: str) -> int | None:
-    """The room for a reply that the last request to the model asked for; None if it is the usual one."""
-    return (read_fill_level(head.notes).output or None) if model == head.model else None
 
 
 async def pages_of(engine: Engine, head: Head, first: int, last: int) -> AsyncIterator[list[StoredMessage]]:

@@ -86,6 +86,10 @@ class Layer(Struct, frozen=True):
         return ValueOrigin(self.source, self.places.get(name, self.path))
 
 
+RUNTIME = "runtime"
+"""The key under which a store has an owner's changes to the settings."""
+
+
 def runtime_layer(changes: Mapping[str, object]) -> Layer:
     """Return the changes made while the gateway ran, from nested tables or dotted names."""
     return Layer("runtime", flat(changes))

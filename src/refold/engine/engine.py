@@ -82,6 +82,7 @@ from refold.ports.models import Embedder, Summariser, SummaryCache
 from refold.ports.records import Head, LatestHead, Listed, SearchHit, Session, StoredMessage, StoredSummary
 from refold.ports.store import Store
 from refold.text_work import run_text_work
+from refold.tokens.catalog import WindowSize, window_for
 
 OWNER = "local"
 """The default owner: one person on one machine."""
@@ -843,6 +844,32 @@ class Engine:
             if (found := await self._head(head.conversation)) is None:
                 raise
             return found
+
+
+def as_last_used(settings: ConversationSettings, head: Head, model: str = "") -> ConversationSettings:
+    """Return the settings with the window, the room for a reply and the limit that a stored conversation was last used
+    with, for a program that does not go on with it itself: it must not measure it in another window.
+    """
+    model = model or head.model or settings.model
+    noted, output = read_fill_level(head.notes), settings.max_output
+    if output is None and model == head.model:
+        output = noted.output or None
+    return structs.replace(
+        settings,
+        model=model,
+        used_window=used_window(head, model),
+        max_output=output,
+        limit=settings.limit or noted.cap,
+    )
+
+
+def used_window(head: Head, model: str) -> WindowSize | None:
+    """Return the window that a conversation was last used with; None if none was noted, or for another model."""
+    noted = read_fill_level(head.notes)
+    if not (noted.window and noted.window_source) or model != head.model:
+        return None
+    known = window_for(model)  # it has a warning if the window is only assumed
+    return known if known.tokens == noted.window else WindowSize(noted.window, noted.window_source)
 
 
 def _place_of(cursor: str) -> tuple[float, int] | None:

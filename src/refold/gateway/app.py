@@ -22,6 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from refold.config import Resolved, resolve, runtime_layer
+from refold.config.layers import RUNTIME
 from refold.engine.engine import Engine
 from refold.engine.events import Event
 from refold.gateway import errors, previous_response, upstreams
@@ -70,8 +71,6 @@ from refold.wire.json_codec import FIELDS, NULL, read, word
 
 _log = logging.getLogger("refold.gateway")
 MIB = 1024 * 1024
-RUNTIME = "runtime"
-"""The key under which an owner's changes to the settings are stored."""
 
 
 _BEFORE_JSON = b" \t\r\n\xef\xbb\xbf"

@@ -32,7 +32,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from refold.config import Resolved
 from refold.dashboard.app import Dashboard
 from refold.dashboard.browser_access import BrowserSessions
+from refold.dashboard.workspace import StoreBackend
 from refold.embeddings import installed
+from refold.engine.engine import OWNER
 from refold.gateway.admin import Admin, EventStream
 from refold.gateway.app import Gateway
 from refold.gateway.auth import Access, KeyRing, Rules, check_binding
@@ -282,6 +284,43 @@ async def serve(
             finally:
                 # Threads still at work had GRACE_S to finish; nothing of their work was stored.
                 abandon_text_work()
+
+
+async def serve_page(
+    resolved: Resolved, tell: Callable[[str], None], *, url: str, owner: str = OWNER, port: int = 0
+) -> None:
+    """Serve the page for a store without a gateway, for this machine alone, until told to stop."""
+    store = await open_store(url, patience_s=KEEP_S, warn=partial(_log.warning, "%s"))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        ring, browsers = KeyRing(store), BrowserSessions()
+        backend = StoreBackend(store, resolved, ring, version("refold"), owner=owner)
+        stack.push_async_callback(backend.close)
+        app = Starlette(
+            routes=list(Dashboard(backend, browsers).routes()),
+            exception_handlers={404: _missing, 405: _missing},
+        )
+        access = Access(app, store, Rules(bound=LOOPBACK), ring=ring, browsers=browsers)
+        config = uvicorn.Config(
+            access,
+            http=OriginForm,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        with _listening(LOOPBACK, port) as listening:
+            running = GatewayServer(config, partial(tell, _address(listening)), backend.end_streams)
+            try:
+                await running.serve(sockets=[listening])
+            finally:
+                abandon_text_work()
+
+
+LOOPBACK = "127.0.0.1"
 
 
 def _listening(host: str, port: int, option: str = "--port") -> socket.socket:

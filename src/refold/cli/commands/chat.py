@@ -374,8 +374,8 @@ async def _open(
     engine: Engine, name: str, options: ChatOptions, chosen: ChosenModel, stack: AsyncExitStack
 ) -> Conversation:
     from refold.cli.settings import policy_here
-    from refold.cli.store_access import used_window
     from refold.config.upstream import summarisers_of
+    from refold.engine.engine import used_window
     from refold.engine.settings import ConversationSettings, open_summariser
     from refold.upstreams.provider import complete
 
