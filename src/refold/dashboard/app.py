@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import msgspec
@@ -41,6 +41,9 @@ from refold.model.errors import (
     StoreError,
     WireError,
 )
+
+if TYPE_CHECKING:
+    from refold.dashboard.replay_jobs import ReplayJobs
 
 _log = logging.getLogger("refold.dashboard")
 
@@ -111,6 +114,7 @@ class Visit(Struct, frozen=True):
     token: str
     backend: PageBackend
     sessions: BrowserSessions
+    replays: ReplayJobs
     form: Mapping[str, str] = {}
     """The fields of an act, without its token."""
 
@@ -173,13 +177,15 @@ class Dashboard:
     """The page of one place."""
 
     def __init__(self, backend: PageBackend, sessions: BrowserSessions) -> None:
-        self.backend, self.sessions = backend, sessions
+        from refold.dashboard.replay_jobs import ReplayJobs
+
+        self.backend, self.sessions, self.replays = backend, sessions, ReplayJobs()
 
     def routes(self) -> list[Route]:
-        from refold.dashboard import acts, conversation, home, operations, sign_in
+        from refold.dashboard import acts, conversation, home, operations, replay_jobs, sign_in
 
         made = [Route("/static/{file}", self._static), Route("/live", _Live(self.backend))]
-        for module in (sign_in, home, operations, acts, conversation):
+        for module in (sign_in, home, operations, acts, replay_jobs, conversation):
             for path, view, *methods in module.VIEWS:
                 is_public = module is sign_in
                 made += self._paths(path, view, methods or ["GET"], is_public=is_public)
@@ -307,6 +313,7 @@ class _Page:
             sessions.token(session.mark if session else ""),
             self._dashboard.backend,
             sessions,
+            self._dashboard.replays,
         )
 
     async def _answer(self, visit: Visit) -> Response:

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 
 from refold.config.formats import plain_default, toml, values_of
+from refold.config.layers import DEFAULT, ValueOrigin
 from refold.config.parse import ELSEWHERE, Unreadable, expected, read, shown
 from refold.config.resolution import FIXED
 from refold.config.tree import SettingKey, find_key
@@ -32,6 +33,7 @@ class SettingLine(Struct, frozen=True):
     what: str
     choices: tuple[str, ...] = ()
     """The words that it takes, if these are all."""
+    is_default: bool = False
     is_tunable: bool = False
     is_fixed: bool = False
     """A flag or a variable sets it: it cannot be changed here."""
@@ -50,8 +52,10 @@ async def _settings(visit: Visit, problem: SettingError | None = None, typed: st
         key = find_key(name)
         if key is not None:
             sections.setdefault(name.rpartition(".")[0], []).append(_line(name, key, value, origin))
+    # What can be changed here comes first.
+    order = sorted(sections, key=lambda name: not any(one.is_tunable for one in sections[name]))
     data = {
-        "sections": sections,
+        "sections": {name: sections[name] for name in order},
         "limits": [
             {**to_builtins(one), "until": one.until} for one in await workspace.engine.learned_windows()
         ],
@@ -63,7 +67,7 @@ async def _settings(visit: Visit, problem: SettingError | None = None, typed: st
     return Rendered("settings.html", data, "Settings", 200 if problem is None else 400, page)
 
 
-def _line(name: str, key: SettingKey, value: Any, origin: Any) -> SettingLine:
+def _line(name: str, key: SettingKey, value: Any, origin: ValueOrigin) -> SettingLine:
     choices: tuple[str, ...] = ()
     if key.kind == "switch":
         choices = ("true", "false", *([ELSEWHERE] if key.is_optional else []))
@@ -78,6 +82,7 @@ def _line(name: str, key: SettingKey, value: Any, origin: Any) -> SettingLine:
         expected(key),
         key.what,
         choices,
+        origin == DEFAULT,
         key.is_tunable,
         origin.source in FIXED,
         origin.source == "runtime",
