@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import DecodeError, Struct, structs
 from msgspec.json import decode, encode
@@ -260,7 +260,8 @@ class StoreBackend:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
                     silent_s = 0.0
                 seen, silent_s = now, silent_s + POLL_S
-                await asyncio.wait({gone, closed}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+                ends: set[asyncio.Future[Any]] = {gone, closed}
+                await asyncio.wait(ends, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             closed.cancel()
 
