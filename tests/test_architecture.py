@@ -89,7 +89,8 @@ def layers(tmp_path: Path) -> Path:
     for folder in ("model", "core", "wire", "tokens"):
         (package / folder).mkdir(parents=True)
         (package / folder / "__init__.py").touch()
-    (package / "__init__.py").touch()
+    for module in ("__init__.py", "svg.py"):
+        (package / module).touch()
     return tmp_path
 
 

@@ -73,7 +73,7 @@ function drawTimeline() {
   drawChanges(changes);
 }
 
-// Contexts, cache hits and changes from what was not expected of them; report/series.py is the other half.
+// Contexts, cache hits and changes from what was not expected of them; `Series` in report.py is the other half.
 function restored(at) {
   const [unexpected, gaps, misses, codes] = data.series[at];
   const added = data.added[data.recording[at]], frame = data.frame[data.recording[at]];
@@ -113,19 +113,19 @@ function timeline(sizes, cached, changes, limit, width) {
   const x = (call) => LEFT + (call + 0.5) * wide;
   const y = (tokens) => floor - (tokens / most) * HEIGHT.plot;
   const line = sizes.map((tokens, call) => `${x(call).toFixed(1)} ${y(tokens).toFixed(1)}`).join("L");
-  const chart = make("svg", { width, height: strip + HEIGHT.strip + HEIGHT.bottom, role: "img", tabindex: 0 });
+  const chart = make("svg", { width, height: strip + HEIGHT.strip + HEIGHT.bottom, class: "picture", role: "img", tabindex: 0 });
   chart.setAttribute("viewBox", `0 0 ${width} ${strip + HEIGHT.strip + HEIGHT.bottom}`);
   chart.setAttribute("aria-label", `${sizes.length} contexts, ${changes.length} changes. Arrow keys move through the calls.`);
   for (const tokens of ticks(most)) {
-    chart.append(make("path", { class: "grid", d: `M${LEFT} ${y(tokens)}H${right}` }), tick(LEFT - 8, y(tokens) + 4, number.format(tokens), "end"));
+    chart.append(make("path", { class: "rule", d: `M${LEFT} ${y(tokens)}H${right}` }), tick(LEFT - 8, y(tokens) + 4, number.format(tokens), "end"));
   }
   chart.append(
     make("path", { class: "area", d: `M${x(0)} ${floor}L${line}L${x(sizes.length - 1)} ${floor}Z` }),
-    make("path", { class: "limit", d: `M${LEFT} ${y(limit)}H${right}` }),
+    make("path", { class: "level window", d: `M${LEFT} ${y(limit)}H${right}` }),
     tick(right, y(limit) - 5, "window", "end"),
     make("path", { class: "size", d: `M${line}` }),
-    make("rect", { class: "shade", x: LEFT, y: strip, width: right - LEFT, height: HEIGHT.strip }),
-    make("path", { class: "cached", d: bars(cached, x, wide, strip + HEIGHT.strip) }),
+    make("rect", { class: "lane-room", x: LEFT, y: strip, width: right - LEFT, height: HEIGHT.strip }),
+    make("path", { class: "lane read", d: bars(cached, x, wide, strip + HEIGHT.strip) }),
     tick(LEFT - 8, strip + 11, "cache", "end"),
     tick(LEFT - 8, strip + 25, "hits", "end"),
     tick(LEFT - 8, strip + HEIGHT.strip + 18, "call", "end"),
@@ -152,8 +152,8 @@ function bars(cached, x, wide, floor) {
 
 function mark(what, x, y, wide) {
   const half = Math.max(3.5, Math.min(7, wide));
-  if (what === "summarise") return make("path", { class: "summarise", d: `M${x} ${y - half}l${half} ${half}l${-half} ${half}l${-half} ${-half}z` });
-  return make("path", { class: "reduce", d: `M${x - 1.5} ${y - 10}h3v7h-3z` });
+  if (what === "summarise") return make("path", { class: "mark summarise", d: `M${x} ${y - half}l${half} ${half}l${-half} ${half}l${-half} ${-half}z` });
+  return make("path", { class: "mark reduce", d: `M${x - 1.5} ${y - 10}h3v7h-3z` });
 }
 
 function ticks(most) {

@@ -16,19 +16,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import TypeAlias
-from xml.etree import ElementTree as ET
-from xml.etree.ElementTree import Element
 
 import msgspec
 from msgspec import Struct
 
+from refold import svg
 from refold.replay.candidate import Writing
 from refold.replay.score import Ratio, Score, SentContext
 from refold.replay.table import (
@@ -41,119 +39,11 @@ from refold.replay.table import (
     percent,
     spending,
 )
+from refold.svg import Markup, node
 
 # The chart of recall against cost, one for each window. A candidate is on the front if no other one is
 # both cheaper and better at recall; a line joins the front. A candidate with refused or too large
 # contexts cannot be on it, because contexts that cannot be sent can hold anything.
-#
-# Scales: from values to positions
-
-_ROUND = (1.0, 2.0, 5.0, 10.0)
-_WIDE, _WIDEST = 6, 1_000
-"""A range whose end is this many times its start gets a logarithmic scale; otherwise one far point would hide
-the others. Above the second number the start is treated as zero.
-"""
-
-
-_LEAST = 1e-9
-"""A smaller range is drawn as if it were this large."""
-
-
-class Scale(Struct, frozen=True):
-    """Values from the first tick to the last one, between two positions."""
-
-    ticks: tuple[float, ...]
-    start: float
-    end: float
-    is_logarithmic: bool = False
-
-    def at(self, value: float) -> float:
-        low, high = self._level(self.ticks[0]), self._level(self.ticks[-1])
-        share = (self._level(value) - low) / (high - low)
-        return self.start + share * (self.end - self.start)
-
-    def _level(self, value: float) -> float:
-        return math.log(value) if self.is_logarithmic else value
-
-
-def fit(values: Sequence[float], start: float, end: float, *, most: float = math.inf) -> Scale:
-    """A linear scale that shows all the values, and nothing above `most`."""
-    return Scale(_by_steps(min(values), max(values), most), start, end)
-
-
-def fit_wide(values: Sequence[float], start: float, end: float) -> Scale:
-    """A scale that shows all the values; logarithmic if they are far apart."""
-    low, high = min(values), max(values)
-    if low > 0 and _WIDE * low < high < _WIDEST * low:
-        return Scale(_by_factors(low, high), start, end, is_logarithmic=True)
-    return fit(values, start, end)
-
-
-def _by_steps(low: float, high: float, most: float) -> tuple[float, ...]:
-    """From slightly below the lowest value, but not below zero, to slightly above the highest."""
-    margin = max(high - low or high or 1, _LEAST) * 0.08
-    low, high = max(low - margin, 0.0), min(high + margin, most)
-    step = _round_up((high - low) / 5)
-    first, last = math.floor(low / step), math.ceil(high / step - 1e-9)
-    return tuple(number * step for number in range(first, last + 1))
-
-
-def _by_factors(low: float, high: float) -> tuple[float, ...]:
-    """1, 2, 5, 10, 20, … from below the lowest to above the highest."""
-    power = 10.0 ** (math.floor(math.log10(low)) - 1)
-    ticks = [factor * power * 10**more for more in range(8) for factor in _ROUND[:-1]]
-    first = max(at for at, tick in enumerate(ticks) if tick < low)
-    last = next(at for at, tick in enumerate(ticks) if tick > high)
-    return tuple(ticks[first : last + 1])
-
-
-def _round_up(step: float) -> float:
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(factor for factor in _ROUND if factor * power >= step - 1e-12) * power
-
-
-# HTML and SVG as trees of elements
-
-Child: TypeAlias = "ET.Element | str | int | float"
-
-
-def node(tag: str, *children: Child, **attributes: str | float | None) -> ET.Element:
-    """An element. `class_` is `class`, and `stroke_width` is `stroke-width`; an attribute of None is left out."""
-    given = {
-        _attribute_name(name): _as_text(value) for name, value in attributes.items() if value is not None
-    }
-    element = ET.Element(tag, given)
-    last: ET.Element | None = None
-    for child in children:
-        if isinstance(child, ET.Element):
-            element.append(child)
-            last = child
-        elif last is None:
-            element.text = (element.text or "") + _as_text(child)
-        else:
-            last.tail = (last.tail or "") + _as_text(child)
-    return element
-
-
-def to_html(element: ET.Element) -> str:
-    return ET.tostring(element, encoding="unicode", method="html")
-
-
-def _attribute_name(name: str) -> str:
-    return name.rstrip("_").replace("_", "-")
-
-
-def _as_text(value: str | float) -> str:
-    """A value as text; coordinates are rounded to a tenth of a pixel."""
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-# The chart
-
-WIDTH, HEIGHT = 440, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 22, 16, 44
-_CHARACTER, _LINE = 6.6, 13.0
-"""The width of a character of a name, and the height of a line."""
 
 
 class Point(Struct, frozen=True):
@@ -164,27 +54,6 @@ class Point(Struct, frozen=True):
     """True if all contexts were valid and fitted."""
     label: str = ""
     """The text beside the mark, if it is not the whole name."""
-
-
-class _Box(Struct, frozen=True):
-    """A possible position of a name."""
-
-    x: float
-    y: float
-    width: float
-    anchor: str
-
-    def overlaps(self, other: _Box) -> bool:
-        is_beside = self.left >= other.right or other.left >= self.right
-        return not is_beside and abs(self.y - other.y) < _LINE
-
-    @property
-    def left(self) -> float:
-        return self.x - self.width if self.anchor == "end" else self.x
-
-    @property
-    def right(self) -> float:
-        return self.left + self.width
 
 
 def points(rows: Sequence[TableRow], tariff: str, suffix: str = "") -> list[Point]:
@@ -211,96 +80,25 @@ def front(found: Sequence[Point]) -> list[Point]:
     return best
 
 
-def front_chart(found: Sequence[Point], label: str) -> Element:
+def front_chart(found: Sequence[Point], label: str) -> Markup:
     """The chart as SVG; `label` describes it in words."""
-    across = fit_wide([point.dollars for point in found], _LEFT, WIDTH - _RIGHT)
-    up = fit([point.recall for point in found], HEIGHT - _BOTTOM, _TOP, most=100)
     best = front(found)
-    return node(
-        "svg",
-        node("title", label),
-        *_axes(across, up),
-        *_front_line(best, across, up),
-        *reversed(list(_marks(found, best, across, up))),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-    )
-
-
-def _axes(across: Scale, up: Scale) -> Iterator[Element]:
-    for tick in up.ticks:
-        y = up.at(tick)
-        yield node("path", d=f"M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}", class_="grid")
-        yield node("text", f"{tick:g}", x=_LEFT - 8, y=y + 4, class_="tick", text_anchor="end")
-    decimals = 0 if all(tick == int(tick) for tick in across.ticks) else 2
-    for tick in across.ticks:
-        x = across.at(tick)
-        yield node("path", d=f"M{x:.1f} {HEIGHT - _BOTTOM}v4", class_="grid")
-        yield node(
-            "text",
-            f"${tick:,.{decimals}f}",
-            x=x,
-            y=HEIGHT - _BOTTOM + 18,
-            class_="tick",
-            text_anchor="middle",
+    dots = [
+        svg.Dot(
+            point.label or point.name,
+            point.dollars,
+            point.recall,
+            "best" if point in best else "other" if point.is_sound else "unsound",
+            _described(point),
         )
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
-    yield node("text", "dollars, all calls", x=middle, y=HEIGHT - 6, class_="axis", text_anchor="middle")
+        for point in found
+    ]
+    return svg.scatter(dots, label=label, axis="dollars, all calls", unit="$", most=100)
 
 
-def _front_line(best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
-    """A staircase: between two candidates only the cheaper one is available."""
-    if not best:
-        return
-    first, *rest = best
-    steps = "".join(f"H{across.at(point.dollars):.1f}V{up.at(point.recall):.1f}" for point in rest)
-    start = f"M{across.at(first.dollars):.1f} {HEIGHT - _BOTTOM}V{up.at(first.recall):.1f}"
-    yield node("path", d=f"{start}{steps}H{WIDTH - _RIGHT}", class_="front")
-
-
-def _marks(found: Sequence[Point], best: Sequence[Point], across: Scale, up: Scale) -> Iterator[Element]:
-    """The front first, so that its names get the best positions; it is drawn last, above the others."""
-    taken = [_around(across.at(point.dollars), up.at(point.recall)) for point in found]
-    for point in sorted(found, key=lambda point: point not in best):
-        x, y = across.at(point.dollars), up.at(point.recall)
-        kind = "best" if point in best else "other" if point.is_sound else "unsound"
-        label = point.label or point.name
-        box = _place(label, x, y, taken, _BY_LINE if kind == "best" else _BY_POINT)
-        taken.append(box)
-        yield node(
-            "g",
-            node("title", _mark_title(point)),
-            node("circle", cx=x, cy=y, r=5.0 if kind == "best" else 4.0),
-            node("text", label, x=box.x, y=box.y + 4, text_anchor=box.anchor),
-            class_=f"mark {kind}",
-        )
-
-
-def _mark_title(point: Point) -> str:
+def _described(point: Point) -> str:
     kept = "" if point.is_sound else "; some contexts were invalid or did not fit"
     return f"{point.name}: {point.recall:.1f} % for ${point.dollars:,.2f}{kept}"
-
-
-def _around(x: float, y: float) -> _Box:
-    return _Box(x - 6, y, 12, "start")
-
-
-_BY_POINT = (0, -0.6, 0.6, -1, 1, -1.6, 1.6, -2.2, 2.2)
-_BY_LINE = (-0.8, 0, -1.2, 0.8, -1.6, 1.6, -2.2, 2.2)
-"""Lines to move a name up or down, best first: the front continues to the right of its points."""
-
-
-def _place(name: str, x: float, y: float, taken: Sequence[_Box], shifts: Sequence[float]) -> _Box:
-    """Beside the point if there is room, otherwise slightly higher or lower."""
-    width = len(name) * _CHARACTER
-    tried = [
-        _Box(x + side * 9, y + shift * _LINE, width, "start" if side > 0 else "end")
-        for shift in shifts
-        for side in (1, -1)
-    ]
-    inside = [box for box in tried if box.left >= _LEFT and box.right <= WIDTH and box.y >= _LINE / 2]
-    free = (box for box in inside if not any(box.overlaps(other) for other in taken))
-    return next(free, (inside or tried)[0])
 
 
 # The columns of the table: a head, its meaning, and the value of a row
@@ -574,7 +372,8 @@ def _longest(scores: Sequence[Score]) -> frozenset[int]:
 def page(table: Table, cells: Sequence[Cell]) -> str:
     """The report of a replay as HTML."""
     tariff = table.tariffs[0] if table.tariffs else ""
-    style, script = _asset("report.css"), _asset("report.js")
+    style = _asset("refold", "svg.css") + _asset("refold.replay", "report.css")
+    script = _asset("refold.replay", "report.js")
     head = node(
         "head",
         node("meta", charset="utf-8"),
@@ -582,19 +381,19 @@ def page(table: Table, cells: Sequence[Cell]) -> str:
         node("meta", name="viewport", content="width=device-width, initial-scale=1"),
         node("meta", name="color-scheme", content="light dark"),
         node("title", "Refold replay"),
-        node("style", style),
+        node("style", Markup(style)),
     )
     data = node("script", packed(cells, tariff), id="data", type="application/octet-stream")
     body = node("body", node("div", *_sections(table, tariff), class_="page"), data, _script(script))
-    return f"<!doctype html>\n{to_html(node('html', head, body, lang='en'))}\n"
+    return f"<!doctype html>\n{node('html', head, body, lang='en')}\n"
 
 
-def _asset(name: str) -> str:
-    return (files("refold.replay") / name).read_text(encoding="utf-8")
+def _asset(package: str, name: str) -> str:
+    return (files(package) / name).read_text(encoding="utf-8")
 
 
-def _script(script: str) -> Element:
-    return node("script", script, type="module")
+def _script(script: str) -> Markup:
+    return node("script", Markup(script), type="module")
 
 
 def _policy(style: str, script: str) -> str:
@@ -612,7 +411,7 @@ def _hashed(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _sections(table: Table, tariff: str) -> Iterator[Element]:
+def _sections(table: Table, tariff: str) -> Iterator[Markup]:
     sizes = dict.fromkeys(row.window for row in table.rows)
     windows = {size: [row for row in table.rows if row.window == size] for size in sizes}
     yield _header(table, tariff)
@@ -626,7 +425,7 @@ def _sections(table: Table, tariff: str) -> Iterator[Element]:
     )
 
 
-def _header(table: Table, tariff: str) -> Element:
+def _header(table: Table, tariff: str) -> Markup:
     calls = max((row.calls for row in table.rows), default=0)
     recordings = max((row.recordings for row in table.rows), default=0)
     candidates = len({row.candidate for row in table.rows})
@@ -643,7 +442,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _fronts(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Element:
+def _fronts(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Markup:
     models = [one.model for one in table.summarisers]
     model = models[0] if len(models) == 1 else ""
     figures = [_figure(window, rows, tariff, model) for window, rows in windows.items()]
@@ -660,7 +459,7 @@ def _fronts(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> El
     )
 
 
-def _figure(window: int, rows: Sequence[TableRow], tariff: str, model: str) -> Element:
+def _figure(window: int, rows: Sequence[TableRow], tariff: str, model: str) -> Markup:
     """The figure of a window. If all summaries are by one model, it is named once and not beside every mark."""
     found = points(rows, tariff, f" {model}" if model else "")
     who = f"; + is with summaries by {model}" if model else ""
@@ -674,7 +473,7 @@ def _figure(window: int, rows: Sequence[TableRow], tariff: str, model: str) -> E
     return node("figure", title, front_chart(found, label))
 
 
-def _summary(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Element:
+def _summary(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Markup:
     shown = columns(tariff, by_model=bool(table.summarisers))
     heads = [node("th", head, scope="col", title=meaning) for head, meaning, _ in shown]
     bodies = [_body(window, rows, shown, tariff) for window, rows in windows.items()]
@@ -689,7 +488,7 @@ def _summary(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> E
     )
 
 
-def _writers(table: Table) -> Iterator[Element]:
+def _writers(table: Table) -> Iterator[Markup]:
     """The authors of the summaries, and the cost of this run."""
     for one in table.summarisers:
         yield node("p", node("b", f"+ {one.model}"), f": {spending(one)}.", class_="writer")
@@ -697,13 +496,13 @@ def _writers(table: Table) -> Iterator[Element]:
         yield node("p", f"Stopped: {table.stopped}.", class_="stopped")
 
 
-def _meanings(shown: Sequence[Column]) -> Element:
+def _meanings(shown: Sequence[Column]) -> Markup:
     """The titles of the column heads as a list, for print and for devices without a pointer."""
     listed = [part for head, meaning, _ in shown for part in (node("dt", head), node("dd", meaning))]
     return node("details", node("summary", "What the columns mean"), node("dl", *listed))
 
 
-def _body(window: int, rows: Sequence[TableRow], shown: Sequence[Column], tariff: str) -> Element:
+def _body(window: int, rows: Sequence[TableRow], shown: Sequence[Column], tariff: str) -> Markup:
     best = {point.name for point in front(points(rows, tariff))}
     title = f"Window of {window:,} tokens"
     most = max(rows, key=lambda row: row.recordings)
@@ -716,16 +515,16 @@ def _body(window: int, rows: Sequence[TableRow], shown: Sequence[Column], tariff
     )
 
 
-def _line(row: TableRow, shown: Sequence[Column], is_best: bool) -> Element:
+def _line(row: TableRow, shown: Sequence[Column], is_best: bool) -> Markup:
     name = node("th", row.candidate, scope="row", class_="best" if is_best else None)
     return node("tr", name, *(_cell(head, show(row)) for head, _, show in shown))
 
 
-def _cell(head: str, value: str) -> Element:
+def _cell(head: str, value: str) -> Markup:
     return node("td", value, class_="main" if head in ("recall", "$") else None)
 
 
-def _chosen() -> Iterator[Element]:
+def _chosen() -> Iterator[Markup]:
     """Containers that the script fills."""
     yield node(
         "section",
@@ -743,7 +542,7 @@ def _chosen() -> Iterator[Element]:
     )
 
 
-def _every() -> Element:
+def _every() -> Markup:
     return node(
         "section",
         node("h2", "Every recording"),
@@ -757,7 +556,7 @@ def _every() -> Element:
     )
 
 
-def _notes(table: Table) -> Element:
+def _notes(table: Table) -> Markup:
     return node(
         "footer",
         node("p", f"Tokens: {table.counting}. Kept free in every window: {kept_free(table)}."),
