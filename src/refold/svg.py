@@ -539,7 +539,7 @@ def bars(rows: Sequence[Row], *, label: str) -> Markup:
     low, high = min(0.0, float(low)), max(0.0, float(high))
     whole, step, drawn = high - low or 1.0, 34, []
     for at, row in enumerate(shown):
-        y, kind = at * step, f"bar {row.kind}".strip()
+        y, kind = at * step, f"amount {row.kind}".strip()
         start, wide = (row.value - low if row.value < 0 else -low), abs(row.value)
         drawn.append(node("text", row.name, x=0, y=y + 12, class_="name"))
         drawn.append(node("text", row.text, x="100%", y=y + 12, class_="value end"))

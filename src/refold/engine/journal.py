@@ -615,7 +615,8 @@ class Journal:
         """
         only = b"" if state.is_sent_as_shown else write_snapshot(state.sent, encoder(state), in_words=True)
         raw = tuple(sorted(number for number in self.raw if number >= state.folded.base))
-        return Sent(state.sent.size, self.change, only, state.window_edits, raw, state.frame.budget.window)
+        window, sizes = state.frame.budget.window, state.call_size(state.sent)
+        return Sent(state.sent.size, self.change, only, state.window_edits, raw, window, sizes)
 
     def reported_call(
         self,
@@ -1119,7 +1120,8 @@ def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> Sen
     branch.
     """
     only = write_snapshot(folded, encoder(state), in_words=True)
-    return Sent(folded.size, only=only, marks=marks, window=state.frame.budget.window)
+    window, sizes = state.frame.budget.window, state.call_size(folded)
+    return Sent(folded.size, only=only, marks=marks, window=window, sizes=sizes)
 
 
 def empty_view(view: View) -> View:

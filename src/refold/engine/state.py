@@ -46,7 +46,7 @@ from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
 from refold.core.secrets.redact import texts_of, values_of
 from refold.core.shown import Edit
-from refold.core.triggers import pressure
+from refold.core.triggers import fold_point, pressure
 from refold.core.view import View
 from refold.model.budget import Budget, Tokens, WindowSource
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, Overflow
@@ -296,6 +296,31 @@ class Change(Struct, frozen=True):
     """When it was made: a `Moment`; empty for one as a message arrived."""
 
 
+class CallSize(Struct, frozen=True, array_like=True):
+    """The size of a call's window, region by region and in our count, and the sizes at which the policy would have acted."""
+
+    system: int = 0
+    tools: int = 0
+    summary: int = 0
+    history: int = 0
+    tool_results: int = 0
+    tail: int = 0
+    input: int = 0
+    reserve: int = 0
+    """Room for the reply and the policy's own reserve."""
+    fold: int = 0
+    """The fold point, in the provider's tokens as far as its reports told."""
+    wall: int = 0
+    """The largest request allowed, in the provider's tokens."""
+
+    @property
+    def content(self) -> int:
+        """Everything that was sent."""
+        return (
+            self.system + self.tools + self.summary + self.history + self.tool_results + self.tail + self.input
+        )
+
+
 class Sent(Struct, frozen=True):
     """The data that is stored with a call, from which its window can be rebuilt."""
 
@@ -311,6 +336,8 @@ class Sent(Struct, frozen=True):
     """Messages since the change that were shown as they came, although they were shortened on arrival."""
     window: int = 0
     """The window of the request in tokens; 0 if it is not known."""
+    sizes: CallSize | None = None
+    """None in rows of earlier versions, and for a request that was sent without a window of ours."""
 
 
 class Bill(Struct, frozen=True):
@@ -822,6 +849,25 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
     def measured(self, folded: Folded) -> Measurement:
         """The size of the window if this branch were shown, region by region."""
         return Plan(self.frame, self._next_call, folded, folded, "keep", "").measurement
+
+    def call_size(self, sent: Folded) -> CallSize:
+        """Return the regions of a window that is made from `sent`, and the fold point and the wall at this time."""
+        measured, counted = self.measured(sent), size_of(self.folded, self.frame)
+        now = self.now(next(iter(self.frame.policy.triggers), "before_call"))
+        known = now.size if now.size is not None else counted * now.ratio
+        factor = known / counted if counted > 0 and known > 0 else now.ratio
+        return CallSize(
+            measured.system.tokens,
+            measured.tools.tokens,
+            measured.summary.tokens,
+            measured.history.tokens,
+            measured.tool_results.tokens,
+            measured.tail.tokens,
+            measured.input.tokens,
+            measured.reserve,
+            min(self.limit, round(fold_point(self.folded, self.frame, now) * factor)),
+            self.limit,
+        )
 
     def now(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Now:
         """Return a moment as the planner takes it; `keep` and `cut` come from a manual request."""

@@ -278,7 +278,10 @@ class LiveBranch:
             made = made_of(state, done)
             if made.is_plain:
                 marks, window = done.state.window_edits, done.state.frame.budget.window
-                return structs.replace(made, note=Sent(made.sent.size, marks=marks, window=window))
+                sizes = done.state.call_size(made.sent)
+                return structs.replace(
+                    made, note=Sent(made.sent.size, marks=marks, window=window, sizes=sizes)
+                )
             return structs.replace(made, note=sent_once(done.state, made.sent, done.state.window_edits))
 
         made = await run_text_act(text_size, take)

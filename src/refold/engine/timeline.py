@@ -1,0 +1,413 @@
+"""A conversation over time, as a read model: its calls with the regions of their windows, its changes, and its branches.
+
+    store ─▶ calls, outline, summaries ─▶ timeline_of ─▶ Timeline: TimedCall, TimedChange, BranchLine
+
+Everything is read from stored rows. What an earlier version did not store is None here and shown as "not recorded"; nothing is
+guessed. No message is read, so the cost depends on the number of calls and changes only, and both are limited.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+
+import msgspec
+from msgspec import Struct, structs
+
+from refold.core.shown import Edit
+from refold.engine.events import Regions
+from refold.engine.settings import prices_of
+from refold.engine.state import CallSize, Sent, SummaryAuthor
+from refold.model.errors import NotFound
+from refold.model.tokens import Prices, Usage
+from refold.ports.records import (
+    Call,
+    CallKind,
+    Compaction,
+    CompactionKind,
+    CompactionState,
+    Head,
+    Outline,
+    Session,
+    StoredSummary,
+)
+from refold.ports.store import Store
+
+MOST_CALLS = 5_000
+"""Calls of one timeline, the newest. A conversation of 10,000 messages has so many at most, if every message is answered."""
+MOST_CHANGES = 1_000
+"""Changes of one timeline, the newest."""
+_MILLION = 1_000_000
+
+
+class TimedCall(Struct, frozen=True, kw_only=True):
+    """One call, with the window that was sent."""
+
+    number: int
+    """Its number among the calls that were read, counted from 1: the number of `refold show --calls`."""
+    id: str
+    kind: CallKind
+    branch: str
+    session: str
+    size: int
+    """Messages in the branch at that time."""
+    at: float
+    model: str
+    upstream: str
+    usage: Usage
+    dollars: float
+    unsent: int
+    saved: float
+    is_estimated: bool
+    recoveries: int
+    added_ms: float | None
+    regions: Regions | None = None
+    """The parts of the prompt in the provider's tokens: they add up to `usage.context`. None if they were not recorded."""
+    reserve: int | None = None
+    fold: int | None = None
+    wall: int | None = None
+    window: int | None = None
+    """The fold point, the wall and the window at that time; None if they were not recorded."""
+    edits: tuple[Edit, ...] = ()
+    """Edits of this call alone: cache breakpoints, a lowered output."""
+    changes: tuple[str, ...] = ()
+    """Ids of the changes to the window since the call before it."""
+
+    @property
+    def tokens(self) -> int:
+        """The size of the window that was sent, by the provider's report."""
+        return self.usage.context
+
+
+class Payback(Struct, frozen=True):
+    """The price of a change, and the number of calls after which it has paid for itself.
+
+    A call saves the tokens that left, at the price of reading them from the cache: the smallest price that they would have had.
+    """
+
+    summary: float
+    """Dollars for the calls of the summariser."""
+    prefix: float
+    """Dollars for the part of the next prompt that was in the provider's cache before, and had to be written anew."""
+    per_call: float
+    """Dollars that each later call saves."""
+    calls: int | None
+    """The number of calls; 0 if it cost nothing, None if no call can ever pay for it."""
+
+
+class TimedChange(Struct, frozen=True, kw_only=True):
+    """One change to the shown messages, or a summary that came to nothing."""
+
+    id: str
+    branch: str
+    number: int
+    kind: CompactionKind
+    state: CompactionState
+    reason: str
+    moment: str
+    author: SummaryAuthor
+    """The author of its summary; empty if it wrote none."""
+    size: int
+    """Messages in the branch at that time."""
+    cut: int
+    before: int
+    after: int
+    """Tokens of messages and summaries before and after, in our count."""
+    at: float
+    error: str = ""
+    dollars: float = 0.0
+    """The cost of the summariser's calls for it."""
+    call: int | None = None
+    """The number of the first call after it; None if there was none yet."""
+    calls_since: int = 0
+    """Calls for replies since, on its branch."""
+    payback: Payback | None = None
+    """None if it was not installed, if no call followed, or if the prices of the model are not known."""
+
+
+class BranchLine(Struct, frozen=True):
+    """A branch with its sessions, oldest first, those that were undone included."""
+
+    branch: str
+    base: str
+    base_seq: int
+    size: int
+    sessions: tuple[Session, ...] = ()
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """The calls and changes of one branch with those of the branches that it was forked from, and all branches."""
+
+    conversation: str
+    branch: str
+    size: int
+    """Messages of the branch."""
+    calls: tuple[TimedCall, ...]
+    """Oldest first, those of the summariser included."""
+    changes: tuple[TimedChange, ...]
+    """Oldest first."""
+    branches: tuple[BranchLine, ...]
+    is_cut: bool = False
+    """Whether there are earlier calls that were not read."""
+    pending: tuple[str, ...] = ()
+    """Ids of the changes since the last call."""
+
+    @property
+    def replies(self) -> tuple[TimedCall, ...]:
+        return tuple(one for one in self.calls if one.kind == "reply")
+
+    @property
+    def dollars(self) -> float:
+        """What all calls cost, those of the summariser included."""
+        return sum(one.dollars for one in self.calls)
+
+    @property
+    def summary_dollars(self) -> float:
+        return sum(one.dollars for one in self.calls if one.kind == "summary")
+
+    @property
+    def unsent(self) -> int:
+        return sum(one.unsent for one in self.replies)
+
+    @property
+    def net_dollars(self) -> float:
+        """Dollars that were not spent on replies, less the price of the summaries. It may be negative."""
+        return sum(one.saved for one in self.replies) - self.summary_dollars
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the usage of a call is an estimate, because the provider reported none."""
+        return any(one.is_estimated for one in self.calls)
+
+
+async def timeline_of(
+    store: Store, owner: str, name: str, *, branch: str = "", limit: int = MOST_CALLS
+) -> Timeline:
+    """Read the timeline of a branch, by default of the one that was used last.
+
+    Raises:
+        NotFound: there is no such conversation or branch.
+    """
+    head = await store.head(owner, name, branch)
+    if head is None:
+        raise NotFound("there is no such conversation", hint="`refold conversations` lists them")
+    outline = await store.outline(owner, name)
+    rows = await store.calls(owner, name, limit + 1)
+    is_cut = len(rows) > limit
+    lines = _ancestry(outline, head)
+    made = [one for one in outline.changes if _is_on(one, lines) and _is_shown(one)]
+    made = sorted(made, key=lambda one: (one.at, one.number))[-MOST_CHANGES:]
+    written = await store.written(owner, [one.id for one in made if one.kind == "summarise"])
+    numbered = [(number, one) for number, one in enumerate(rows[-limit:], 1) if _is_on(one, lines)]
+    sent = {one.id: _read(one) for _, one in numbered}
+    calls = [_timed(number, one, sent[one.id]) for number, one in numbered]
+    first_calls = _first_calls(made, [one for one in calls if one.kind == "reply"], sent)
+    since: dict[str, list[str]] = {}
+    for which, number in first_calls.items():
+        since.setdefault(number, []).append(which)
+    authors = {one.id: one for one in written}
+    return Timeline(
+        conversation=name,
+        branch=head.branch,
+        size=head.next_seq,
+        calls=tuple(structs.replace(one, changes=tuple(since.get(one.id, ()))) for one in calls),
+        changes=tuple(_changes(made, calls, authors, first_calls, sent)),
+        branches=tuple(_branch_lines(outline)),
+        is_cut=is_cut,
+        pending=tuple(one.id for one in made if one.number and one.id not in first_calls),
+    )
+
+
+def _ancestry(outline: Outline, head: Head) -> dict[str, int]:
+    """The branch and those it was forked from, each with the number of its messages that belong to it."""
+    known = {one.branch: one for one in outline.heads}
+    found, size = {head.branch: head.next_seq}, head.next_seq
+    while head.base and head.base in known and head.base not in found:
+        size = min(size, head.base_seq)
+        head = known[head.base]
+        found[head.branch] = size
+    return found
+
+
+def _is_on(one: Call | Compaction, lines: Mapping[str, int]) -> bool:
+    """Whether a row belongs to the messages of these branches, and not to what followed a fork on its base."""
+    return one.branch in lines and one.size <= lines[one.branch]
+
+
+def _is_shown(one: Compaction) -> bool:
+    """Whether it took effect at some time, or came to an end without one; the copy that a fork begins with is neither."""
+    return bool(one.number) or one.state in ("failed", "superseded")
+
+
+class _StoredSizes(Struct, frozen=True):
+    """The fields of a `Sent` that are needed here: its snapshot may be long."""
+
+    change: str = ""
+    marks: tuple[Edit, ...] = ()
+    window: int = 0
+    sizes: CallSize | None = None
+
+
+_SENT = msgspec.json.Decoder(_StoredSizes)
+assert set(_StoredSizes.__struct_fields__) <= set(Sent.__struct_fields__)
+
+
+def _read(row: Call) -> _StoredSizes:
+    try:
+        return _SENT.decode(row.receipt)
+    except msgspec.MsgspecError:
+        return _StoredSizes()  # the call of a summariser has none
+
+
+def _timed(number: int, row: Call, sent: _StoredSizes) -> TimedCall:
+    sizes = sent.sizes
+    return TimedCall(
+        number=number,
+        id=row.id,
+        kind=row.kind,
+        branch=row.branch,
+        session=row.session,
+        size=row.size,
+        at=row.at,
+        model=row.model,
+        upstream=row.upstream,
+        usage=row.usage,
+        dollars=row.dollars,
+        unsent=row.unsent,
+        saved=row.saved,
+        is_estimated=row.is_estimated,
+        recoveries=row.recoveries,
+        added_ms=row.added_ms,
+        regions=_regions(sizes, row.usage.context) if sizes else None,
+        reserve=sizes.reserve if sizes else None,
+        fold=sizes.fold if sizes else None,
+        wall=sizes.wall if sizes else None,
+        window=sent.window or None,
+        edits=sent.marks,
+    )
+
+
+def _regions(sizes: CallSize, tokens: int) -> Regions:
+    """Our counts in proportion to the size that the provider reported, so that they add up to it."""
+    names = Regions.__struct_fields__
+    counts = [getattr(sizes, name) for name in names]
+    factor = tokens / sizes.content if tokens and sizes.content else 1.0
+    bounds = [round(upto * factor) for upto in accumulate(counts, initial=0)]
+    return Regions(
+        **{name: last - first for name, (first, last) in zip(names, pairwise(bounds), strict=True)}
+    )
+
+
+def _first_calls(
+    made: Sequence[Compaction], replies: Sequence[TimedCall], sent: Mapping[str, _StoredSizes]
+) -> dict[str, str]:
+    """The id of the first call after each change that took effect. A call names the change in effect; one that was followed by
+    another change before the next call is placed by its time and by the number of messages.
+    """
+    found: dict[str, str] = {}
+    named: dict[str, str] = {}
+    for call in replies:
+        named.setdefault(sent[call.id].change, call.id)
+    times = list(accumulate((call.at for call in replies), max))  # a clock may have been set back
+    for one in made:
+        if not one.number:
+            continue
+        later = replies[bisect_left(times, one.at) :]
+        call_id = named.get(one.id) or next((call.id for call in later if call.size >= one.size), "")
+        if call_id:
+            found[one.id] = call_id
+    return found
+
+
+def _changes(
+    made: Sequence[Compaction],
+    calls: Sequence[TimedCall],
+    written: Mapping[str, StoredSummary],
+    first_calls: Mapping[str, str],
+    sent: Mapping[str, _StoredSizes],
+) -> Iterator[TimedChange]:
+    replies = [one for one in calls if one.kind == "reply"]
+    places = {one.id: at for at, one in enumerate(replies)}
+    has_cache = any(one.usage.cache_read or one.usage.cache_write for one in replies)
+    paid = _summary_dollars(made, calls)
+    for one in made:
+        summary = written[one.id].summary if one.id in written else None
+        place = places.get(first_calls.get(one.id, ""))
+        dollars = paid.get(one.id, 0.0)
+        payback = None
+        if place is not None:
+            before = replies[place - 1] if place else None
+            sizes = sent[replies[place].id].sizes
+            payback = _payback(one, dollars, before if has_cache else None, replies[place], sizes)
+        yield TimedChange(
+            id=one.id,
+            branch=one.branch,
+            number=one.number,
+            kind=one.kind,
+            state=one.state,
+            reason=one.reason,
+            moment=one.moment,
+            author=SummaryAuthor.of(summary) if summary else SummaryAuthor(),
+            size=one.size,
+            cut=one.cut,
+            before=one.before,
+            after=one.after,
+            at=one.at,
+            error=one.error,
+            dollars=dollars,
+            call=replies[place].number if place is not None else None,
+            calls_since=len(replies) - place if place is not None else 0,
+            payback=payback,
+        )
+
+
+def _summary_dollars(made: Sequence[Compaction], calls: Sequence[TimedCall]) -> dict[str, float]:
+    """The cost of the summariser's calls by change: a call belongs to the first summary of the session in which it was asked for
+    that was made from no fewer messages. The calls of failed attempts are part of it.
+    """
+    summarised: dict[str, list[Compaction]] = {}
+    for one in made:
+        if one.kind == "summarise":
+            summarised.setdefault(one.base, []).append(one)
+    found: dict[str, float] = {}
+    for call in calls:
+        if call.kind != "summary":
+            continue
+        owners = [one for one in summarised.get(call.session, ()) if one.size >= call.size]
+        first = min(owners, key=lambda one: (not one.number, one.number), default=None)
+        if first is not None:
+            found[first.id] = found.get(first.id, 0.0) + call.dollars
+    return found
+
+
+def _payback(
+    change: Compaction, summary: float, before: TimedCall | None, after: TimedCall, sizes: CallSize | None
+) -> Payback | None:
+    prices = prices_of(after.model)
+    if prices is None:
+        return None
+    factor = after.tokens / sizes.content if sizes and sizes.content and after.tokens else 1.0
+    per_call = (change.before - change.after) * factor * prices.read / _MILLION
+    prefix = _broken_prefix(before, after, prices)
+    cost = summary + prefix
+    if per_call <= 0:
+        return Payback(summary, prefix, per_call, None if cost > 0 else 0)
+    return Payback(summary, prefix, per_call, math.ceil(cost / per_call))
+
+
+def _broken_prefix(before: TimedCall | None, after: TimedCall, prices: Prices) -> float:
+    """Dollars for tokens that the call before had in the cache and this one did not read from it. What a cache that had expired
+    anyway would have cost is counted too, against the change.
+    """
+    if before is None or before.model != after.model:
+        return 0.0
+    rewritten = min(before.tokens, after.tokens) - after.usage.cache_read
+    return max(0, rewritten) * (prices.write - prices.read) / _MILLION
+
+
+def _branch_lines(outline: Outline) -> Iterator[BranchLine]:
+    for head in outline.heads:
+        own = tuple(one for one in outline.sessions if one.branch == head.branch)
+        yield BranchLine(head.branch, head.base, head.base_seq, head.next_seq, own)
