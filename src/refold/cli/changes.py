@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,18 +18,15 @@ from refold.cli import output
 from refold.cli.output import INDENT, one_line, percent, plain, plural, short
 from refold.core.fold import Folded
 from refold.core.shown import Edit, handle_of
-from refold.core.view import ViewEntry
+from refold.engine.history import ChangeState, MessageChange, changes_between
 from refold.engine.state import Receipt, SummaryAuthor
 from refold.model.errors import Damaged
-from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCount
 from refold.ports.records import Compaction
 
 if TYPE_CHECKING:
     from refold.engine.history import Difference
-
-ChangeState: TypeAlias = Literal["kept", "cut", "gone"]
 
 MAX_HANDLES = 6
 """In one line; more are counted. The listing of messages has them all."""
@@ -38,92 +35,6 @@ LEAST_EXCERPT = 32
 _MARGIN = 8
 _STYLES: dict[ChangeState, str] = {"kept": "dim", "cut": "color(179)", "gone": "color(203)"}
 _SIGNS: dict[ChangeState, str] = {"kept": " ", "cut": "~", "gone": "-"}
-
-
-class MessageChange(Struct, frozen=True):
-    """One message of the transcript before and after a compaction."""
-
-    number: int
-    state: ChangeState
-    role: str
-    before: int
-    """Tokens before and after."""
-    after: int
-    original: Message
-    shown: tuple[Message, ...] = ()
-    edit: Edit | None = None
-    """The last edit of it, unless a summary took its place."""
-    is_summarised: bool = False
-
-    @property
-    def handle(self) -> str:
-        return handle_of(self.number)
-
-
-def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
-    """Every message of the transcript, beside the part of it that is shown now."""
-    edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
-    shown: dict[int, list[int]] = {}
-    for index in range(len(folded.shown)):
-        shown.setdefault(folded.number(index), []).append(index)
-    covered = folded.summaries[-1].last if folded.summaries else 0
-    return tuple(
-        _change(folded, number, shown.get(number, []), edits.get(number), covered)
-        for number in range(len(folded.branch))
-    )
-
-
-def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
-    """Every message that was shown before, beside the part of it that is shown after."""
-    edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
-    was, now = _by_number(before), _by_number(after)
-    covered = after.summaries[-1].last if after.summaries else 0
-    return tuple(
-        _changed(number, was[number], now.get(number, []), edits.get(number), covered) for number in was
-    )
-
-
-def _by_number(folded: Folded) -> dict[int, list[ViewEntry]]:
-    """The entries that are shown, by the numbers of their originals."""
-    shown: dict[int, list[ViewEntry]] = {}
-    for index, entry in enumerate(folded.shown):
-        shown.setdefault(folded.number(index), []).append(entry)
-    return shown
-
-
-def _changed(
-    number: int, was: list[ViewEntry], now: list[ViewEntry], edit: Edit | None, covered: int
-) -> MessageChange:
-    first, messages = was[0].message, tuple(entry.message for entry in now)
-    is_same = [message.parts for message in messages] == [entry.message.parts for entry in was]
-    return MessageChange(
-        number,
-        "gone" if not now else "kept" if is_same else "cut",
-        first.role,
-        sum(entry.tokens for entry in was),
-        sum(entry.tokens for entry in now),
-        first,
-        messages,
-        edit,
-        not now and number < covered,
-    )
-
-
-def _change(folded: Folded, number: int, at: list[int], edit: Edit | None, covered: int) -> MessageChange:
-    original = folded.branch[number]
-    messages = tuple(folded.shown[index].message for index in at)
-    state: ChangeState = "gone" if not at else "kept" if messages == (original.message,) else "cut"
-    return MessageChange(
-        number,
-        state,
-        original.message.role,
-        original.tokens,
-        sum(folded.shown[index].tokens for index in at),
-        original.message,
-        messages,
-        edit,
-        not at and number < covered,
-    )
 
 
 def in_total(before: TokenCount, after: TokenCount, limit: int, arithmetic: str) -> Text:

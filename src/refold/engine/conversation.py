@@ -69,6 +69,7 @@ from refold.engine.history import (
     message_tokens,
     restore_changes,
     sent_with,
+    shown_with,
 )
 from refold.engine.journal import Journal
 from refold.engine.provider_compactions import Compactions, Maker, compactions_since
@@ -1492,6 +1493,16 @@ class Conversation:
             window = await sent_with(self._journal, await self._current(), call)
         size = sum(one.characters for one in (*window.system, *window.sent))
         return await run_text_work(size, self._fields, window)
+
+    async def shown_with(self, call: Call) -> Folded:
+        """Return the messages that were shown with a call, with the numbers of their originals.
+
+        Raises:
+            NotFound: no window was made for this call.
+        """
+        check_kind(call, Call, "call", hint="`store.calls` returns them")
+        async with self._locked():
+            return await shown_with(self._journal, await self._current(), call)
 
     async def message_usage(self) -> list[MessageTokens]:
         """Return the size of each message: reported by the provider, derived from its reports, or counted."""

@@ -7,9 +7,9 @@ reason an undone change can be restored without a model and without a plan.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,12 +19,15 @@ from refold.core.fold import Folded
 from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame
-from refold.core.shown import Edit
+from refold.core.shown import Edit, handle_of
+from refold.core.stages.supersede import STAGE as SUPERSEDE
+from refold.core.view import ViewEntry
 from refold.engine import actions
 from refold.engine.journal import Journal, read_edits, write_notes
 from refold.engine.state import IN_TURN, Limits, Receipt, Sent, State
 from refold.model.dialect import alternating
 from refold.model.errors import InvalidWindow, NotFound
+from refold.model.message import Message
 from refold.model.tokens import Usage
 from refold.model.window import Window
 from refold.ports import records
@@ -48,13 +51,22 @@ async def sent_with(journal: Journal, state: State, call: Call) -> Window:
     Raises:
         NotFound: no window was made for this call.
     """
-    sent = _read_sent(call)
-    change = _change_for_call(sent) if sent.only else await _change_of(journal, sent)
-    folded = await journal.shown_after(state, change, sent.size, sent.raw)
+    sent, folded = _read_sent(call), await shown_with(journal, state, call)
     fixed = state.frame.fixed
     if any(mark.stage == IN_TURN for mark in sent.marks):
         fixed = structs.replace(fixed, dialect=alternating(fixed.dialect))
     return assemble(fixed, folded.shown.messages(), folded.lead)
+
+
+async def shown_with(journal: Journal, state: State, call: Call) -> Folded:
+    """Return the messages that were shown with a call.
+
+    Raises:
+        NotFound: no window was made for this call.
+    """
+    sent = _read_sent(call)
+    change = _change_for_call(sent) if sent.only else await _change_of(journal, sent)
+    return await journal.shown_after(state, change, sent.size, sent.raw)
 
 
 def edits_of(call: Call) -> tuple[Edit, ...]:
@@ -86,6 +98,108 @@ async def difference(journal: Journal, state: State, change: Compaction) -> Diff
     decision: Decision = "summarise" if summary else "reduce"
     return Difference(
         before, after, (Receipt(decision, found.reason, found.before, found.after, edits, summary),)
+    )
+
+
+ChangeState: TypeAlias = Literal["kept", "cut", "gone"]
+Fate: TypeAlias = Literal["kept", "shortened", "superseded", "folded", "left out"]
+"""Superseded: a newer result says the same. Folded: a summary stands for it. Left out: it is not shown, and in no summary."""
+
+
+class MessageChange(Struct, frozen=True):
+    """One message of the transcript before and after a compaction."""
+
+    number: int
+    state: ChangeState
+    role: str
+    before: int
+    """Tokens before and after."""
+    after: int
+    original: Message
+    shown: tuple[Message, ...] = ()
+    edit: Edit | None = None
+    """The last edit of it, unless a summary took its place."""
+    is_summarised: bool = False
+
+    @property
+    def handle(self) -> str:
+        return handle_of(self.number)
+
+    @property
+    def fate(self) -> Fate:
+        """What happened to it, in one word."""
+        if self.state == "kept":
+            return "kept"
+        if self.edit is not None and self.edit.stage == SUPERSEDE:
+            return "superseded"
+        if self.state == "cut":
+            return "shortened"
+        return "folded" if self.is_summarised else "left out"
+
+
+def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
+    """Every message of the transcript, beside the part of it that is shown now."""
+    edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
+    shown: dict[int, list[int]] = {}
+    for index in range(len(folded.shown)):
+        shown.setdefault(folded.number(index), []).append(index)
+    covered = folded.summaries[-1].last if folded.summaries else 0
+    return tuple(
+        _change(folded, number, shown.get(number, []), edits.get(number), covered)
+        for number in range(len(folded.branch))
+    )
+
+
+def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
+    """Every message that was shown before, beside the part of it that is shown after."""
+    edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
+    was, now = _by_number(before), _by_number(after)
+    covered = after.summaries[-1].last if after.summaries else 0
+    return tuple(
+        _changed(number, was[number], now.get(number, []), edits.get(number), covered) for number in was
+    )
+
+
+def _by_number(folded: Folded) -> dict[int, list[ViewEntry]]:
+    """The entries that are shown, by the numbers of their originals."""
+    shown: dict[int, list[ViewEntry]] = {}
+    for index, entry in enumerate(folded.shown):
+        shown.setdefault(folded.number(index), []).append(entry)
+    return shown
+
+
+def _changed(
+    number: int, was: list[ViewEntry], now: list[ViewEntry], edit: Edit | None, covered: int
+) -> MessageChange:
+    first, messages = was[0].message, tuple(entry.message for entry in now)
+    is_same = [message.parts for message in messages] == [entry.message.parts for entry in was]
+    return MessageChange(
+        number,
+        "gone" if not now else "kept" if is_same else "cut",
+        first.role,
+        sum(entry.tokens for entry in was),
+        sum(entry.tokens for entry in now),
+        first,
+        messages,
+        edit,
+        not now and number < covered,
+    )
+
+
+def _change(folded: Folded, number: int, at: list[int], edit: Edit | None, covered: int) -> MessageChange:
+    original = folded.branch[number]
+    messages = tuple(folded.shown[index].message for index in at)
+    state: ChangeState = "gone" if not at else "kept" if messages == (original.message,) else "cut"
+    return MessageChange(
+        number,
+        state,
+        original.message.role,
+        original.tokens,
+        sum(folded.shown[index].tokens for index in at),
+        original.message,
+        messages,
+        edit,
+        not at and number < covered,
     )
 
 

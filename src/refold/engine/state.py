@@ -317,7 +317,13 @@ class CallSize(Struct, frozen=True, array_like=True):
     def content(self) -> int:
         """Everything that was sent."""
         return (
-            self.system + self.tools + self.summary + self.history + self.tool_results + self.tail + self.input
+            self.system
+            + self.tools
+            + self.summary
+            + self.history
+            + self.tool_results
+            + self.tail
+            + self.input
         )
 
 

@@ -39,10 +39,10 @@ from refold.model.window import Window
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from refold.cli.changes import MessageChange
     from refold.cli.transcript import ModelSource
     from refold.core.policy import Policy
     from refold.engine.engine import Engine
+    from refold.engine.history import MessageChange
     from refold.engine.state import Receipt, State
     from refold.ports.records import Compaction, Head
     from refold.tokens.catalog import WindowSize
@@ -290,7 +290,7 @@ class CompactedTranscript(Struct, frozen=True):
 
     @property
     def changes(self) -> tuple[MessageChange, ...]:
-        from refold.cli.changes import changes_of
+        from refold.engine.history import changes_of
 
         return changes_of(self.state.folded, self.state.receipts)
 

@@ -37,7 +37,10 @@ class SupersedeTexts(Struct, frozen=True):
         return text.get(cause.name, self.read_again).replace("{by}", cause.by).replace("{handle}", handle)
 
 
-class Supersede(Struct, frozen=True, tag="supersede"):
+STAGE = "supersede"
+
+
+class Supersede(Struct, frozen=True, tag=STAGE):
     texts: SupersedeTexts = SupersedeTexts()
     min_chars: int = 200
     """Shorter results stay: their stub would hardly be shorter."""
@@ -56,7 +59,7 @@ class Supersede(Struct, frozen=True, tag="supersede"):
                 reasons[found.item.seq] = f"{cause.name} in {cause.by}"
         if not parts:
             return StageResult.skipped(shown, "nothing has been superseded")
-        return changed("supersede", shown, rebuilt(shown, parts), room, lambda item: reasons[item.seq])
+        return changed(STAGE, shown, rebuilt(shown, parts), room, lambda item: reasons[item.seq])
 
 
 def _latest_reply(shown: Shown) -> int:
