@@ -196,7 +196,7 @@ class Level(Struct, frozen=True):
     name: str
 
 
-_PLOT, _MARKS, _LANE, _GAP, _AXIS = 240, 22, 26, 12, 22
+_PLOT, _MARKS, _LANE, _GAP, _AXIS = 300, 22, 28, 12, 22
 _UNITS = 1_000
 """The bars are drawn in a box that is so many units high and one unit per bar wide, and stretched."""
 _OFF_SCALE = 3
@@ -648,15 +648,17 @@ def _lane_spans(spans: Sequence[Span], y: float, most: int) -> Iterator[Markup]:
             "rect", x=_share(span.first, most), width=_share(wide, most), y=top, height=high, rx=3,
             class_=f"session {'undone' if span.is_undone else span.kind}",
         )  # fmt: skip
-        closing = None
-        if span.has_summary and not span.is_undone:
-            path = node("path", d=_SIGNS["summarise"], class_="mark summarise")
-            closing = node("svg", path, x=_share(span.last, most), y=y + _SPAN_HIGH / 2, class_="at")
         is_link = span.href is not None
         yield node(
-            "a" if is_link else "g", node("title", span.text), box, closing, href=span.href,
-            aria_label=span.text, role=None if is_link else "img",
+            "a" if is_link else "g", node("title", span.text), box, href=span.href, aria_label=span.text,
+            role=None if is_link else "img",
         )  # fmt: skip
+    for span in spans:  # above the sessions that begin there
+        if span.has_summary and not span.is_undone:
+            path = node("path", d=_SIGNS["summarise"], class_="mark summarise")
+            yield node(
+                "svg", path, x=_share(span.last, most), y=y + _SPAN_HIGH / 2, class_="at", aria_hidden="true"
+            )
 
 
 # Points: two values of each candidate, with the line of those that no other one beats

@@ -30,6 +30,7 @@ from refold.chat import chat as async_chat
 from refold.chat.chat import LEASE_S, PARALLEL_TOOLS, ChatEvent, ChatEvents, Confirm
 from refold.chat.commands import Command
 from refold.chat.tools import ChatTool
+from refold.core.fold import Folded
 from refold.core.policy import Policy
 from refold.core.stages.tool_results import ToolRule
 from refold.engine import conversation as async_conversation
@@ -335,6 +336,9 @@ class Conversation:
 
     def window_of(self, call: Call) -> dict[str, Any]:
         return self._run(self._async.window_of(call))
+
+    def shown_with(self, call: Call) -> Folded:
+        return self._run(self._async.shown_with(call))
 
     def ready(self) -> None:
         self._run(self._async.ready())

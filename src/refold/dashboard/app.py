@@ -209,7 +209,8 @@ class Dashboard:
     def files(self) -> dict[str, tuple[bytes, str, str]]:
         """The static files by name: their content, type and digest."""
         found = {}
-        for one in files("refold.dashboard").joinpath("static").iterdir():
+        own = files("refold.dashboard").joinpath("static").iterdir()
+        for one in (*own, files("refold").joinpath("svg.css")):
             kind = TYPES.get(one.name.rpartition(".")[2])
             if kind is not None:
                 body = one.read_bytes()

@@ -1,15 +1,669 @@
-"""The page of one conversation: what fills its window now."""
+"""The pages of one conversation: its window over time and now, its calls, its changes message by message, its lineage, and recall.
+
+Every page reads the stored rows that `refold.engine.timeline` and `refold.engine.history` give; the pictures are drawn by
+`refold.svg`. The views of calls and changes open the conversation and show at most `PAGE` messages at a time.
+"""
 
 from __future__ import annotations
 
-from refold.dashboard.app import Redirect, Rendered, Visit
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from refold import svg
+from refold.core.fold import Folded
+from refold.core.shown import handle_of
+from refold.dashboard import text
+from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.engine.conversation import Conversation
+from refold.engine.history import Fate, MessageChange, changes_between
+from refold.engine.recall import is_handle
+from refold.engine.state import CallSize
+from refold.engine.timeline import BranchLine, TimedCall, TimedChange, Timeline, timeline_of
+from refold.model.errors import Damaged, NotFound
+from refold.model.message import File, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
+from refold.model.tokens import Measurement, Region
+from refold.ports.records import Call, Head, StoredMessage, read_stored
+from refold.text_work import run_text_work
+
+PAGE = 100
+"""Messages, or calls, on one page."""
+MOST_TEXT = 1_200
+"""Characters of a message in a list; its own page has all of it."""
+MOST_RECALLED = 20_000
+"""Tokens of a message that is shown alone."""
+LISTED_CALLS = 200
+"""Calls in the JSON of the overview, the newest; the pages of calls have all."""
+
+
+class Look(Struct, frozen=True):
+    """The name, the letter and the meaning of a region, as `refold context` has them."""
+
+    name: str
+    letter: str
+    meaning: str
+
+
+LOOKS: dict[Region, Look] = {
+    "system": Look("system", "S", "system prompt"),
+    "tools": Look("tools", "T", "tool definitions"),
+    "summary": Look("summary", "U", "what stands for earlier messages"),
+    "history": Look("history", "H", "earlier turns"),
+    "tool_results": Look("tool results", "R", "results in earlier turns"),
+    "tail": Look("tail", "L", "the active turn so far"),
+    "input": Look("input", "I", "what the next call adds"),
+    "free": Look("free", "", "room left"),
+    "reserve": Look("reserve", "=", "kept for the reply"),
+}
+CONTENT: tuple[Region, ...] = ("system", "tools", "summary", "history", "tool_results", "tail", "input")
+UNRECORDED = "unrecorded"
+LINES = (svg.Level("fold", "fold point"), svg.Level("wall", "wall"), svg.Level("window", "window"))
+LANES = ("read", "written", "fresh")
+FATES: dict[Fate, str] = {
+    "kept": "shown as it came",
+    "shortened": "shown in part; recall gives the rest",
+    "superseded": "a newer result says the same",
+    "folded": "a summary stands for it",
+    "left out": "not shown, and in no summary",
+}
+
+
+# The overview
 
 
 async def overview(visit: Visit) -> Rendered | Redirect:
+    """The window over time, the window now, the changes and the lineage."""
     workspace = await visit.workspace()
+    engine = workspace.engine
+    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
     talk = await workspace.open(visit.name, visit.branch)
-    data = {"name": talk.id, "branch": talk.branch, "model": talk.model, "status": await talk.status()}
-    return Rendered("conversation.html", data, talk.id)
+    status, measured = await talk.status(), talk.measurement
+    chosen = _chosen_call(visit, line)
+    data = {
+        "name": talk.id,
+        "branch": talk.branch,
+        "model": talk.model,
+        "status": {**msgspec.to_builtins(status), "ratio": status.ratio},
+        "window": now_rows(measured),
+        "totals": totals(line),
+        "calls": [call_document(one) for one in line.calls[-LISTED_CALLS:]],
+        "changes": [change_document(one) for one in line.changes],
+        "pending": list(line.pending),
+        "branches": [branch_document(one) for one in line.branches],
+        "call": call_document(chosen) if chosen else None,
+    }
+    page = {
+        "over_time": picture_over_time(line, chosen, visit.branch),
+        "grid": picture_now(measured),
+        "lineage": picture_of_lineage(line),
+        "looks": LOOKS,
+        "shown_regions": _regions_in(line),
+        "signs": {kind: svg.sign(kind) for kind in ("summarise", "reduce", "undone")},
+        "sizes": {one.id: _size_bar(one, line) for one in line.changes},
+        "has_unrecorded": any(one.regions is None for one in line.replies),
+        "is_cut": line.is_cut,
+        "total_calls": len(line.replies),
+        "change_lines": {one.id: change_line(one) for one in line.changes},
+    }
+    return Rendered("conversation.html", data, talk.id, page=page)
 
 
-VIEWS = (("/conversations/{name}", overview, "GET"),)
+def _chosen_call(visit: Visit, line: Timeline) -> TimedCall | None:
+    """The call that the address names, else the last one."""
+    if visit.query.get("call"):
+        wanted = visit.count("call", 1, 10**9)
+        found = next((one for one in line.calls if one.number == wanted), None)
+        if found is None:
+            raise NotFound("there is no such call", hint="the page of calls lists them")
+        return found
+    return line.replies[-1] if line.replies else None
+
+
+def totals(line: Timeline) -> dict[str, object]:
+    """The sums of the calls: measured figures, with the number of those that are estimates beside them."""
+    replies, prompts = line.replies, sum(one.usage.prompt for one in line.replies)
+    read = sum(one.usage.cache_read for one in replies)
+    return {
+        "calls": len(replies),
+        "sent": prompts,
+        "output": sum(one.usage.output for one in replies),
+        "unsent": line.unsent,
+        "dollars": line.dollars,
+        "summary_dollars": line.summary_dollars,
+        "net_dollars": line.net_dollars,
+        "cache_hit_rate": read / prompts if prompts else None,
+        "estimated": sum(one.is_estimated for one in line.calls),
+        "compactions": sum(one.state == "installed" for one in line.changes),
+    }
+
+
+def now_rows(measured: Measurement) -> list[dict[str, object]]:
+    """The regions of the window as the next request would have them."""
+    window = max(1, measured.window)
+    sizes = {region: getattr(measured, region).tokens for region in CONTENT}
+    sizes |= {"free": measured.free, "reserve": measured.reserve}
+    return [
+        {
+            "region": region,
+            "name": LOOKS[region].name,
+            "tokens": sizes[region],
+            "share": sizes[region] / window,
+        }
+        for region in LOOKS
+    ]
+
+
+def picture_now(measured: Measurement) -> svg.Markup:
+    parts = [
+        svg.Slice(
+            str(row["region"]),
+            f"{row['name']}: {row['tokens']:,} tokens",
+            int(str(row["tokens"])),
+            LOOKS[region].letter,
+        )
+        for region, row in zip(LOOKS, now_rows(measured), strict=True)
+    ]
+    content = measured.content.tokens
+    label = f"The window now: {content:,} of {measured.window:,} tokens are filled, {max(0, measured.free):,} are free."
+    return svg.grid(parts, measured.window, label=label)
+
+
+def _regions_in(line: Timeline) -> list[Region]:
+    """The regions that any call had, in the order of the stack."""
+    found = [structs.asdict(one.regions) for one in line.replies if one.regions is not None]
+    return [region for region in CONTENT if any(one[region] for one in found)]
+
+
+def picture_over_time(line: Timeline, chosen: TimedCall | None, branch: str) -> svg.Markup:
+    states = {one.id: one for one in line.changes}
+    bars = [_bar(one, states, line.conversation, branch, is_chosen=one is chosen) for one in line.replies]
+    label = f"The window over {text.plural(len(bars), 'call')}, region by region. Arrow keys move through the calls."
+    return svg.stacked_bars(
+        bars, (*CONTENT, UNRECORDED), LINES, label=label, lanes=LANES, lane_name="cache", axis="call"
+    )
+
+
+def _bar(
+    one: TimedCall, changes: Mapping[str, TimedChange], name: str, branch: str, *, is_chosen: bool
+) -> svg.Bar:
+    is_known = one.regions is not None
+    parts = (
+        (*structs.astuple(one.regions), 0) if one.regions is not None else (*(0 for _ in CONTENT), one.tokens)
+    )
+    return svg.Bar(
+        f"{one.number:,}",
+        parts,
+        (one.fold or None, one.wall or None, one.window),
+        (one.usage.cache_read, one.usage.cache_write, one.usage.input),
+        _call_text(one, changes, is_known=is_known),
+        f"{conversation_url(name, branch=branch, call=one.number)}#receipt",
+        is_chosen,
+        tuple(_mark(changes[which]) for which in one.changes if which in changes),
+    )
+
+
+def _mark(change: TimedChange) -> svg.MarkKind:
+    if change.state == "undone":
+        return "undone"
+    return "summarise" if change.kind == "summarise" else "reduce"
+
+
+def _call_text(one: TimedCall, changes: Mapping[str, TimedChange], *, is_known: bool) -> str:
+    """A call in a few sentences, for the pointer and for screen readers. Lines are separated by line breaks."""
+    lines = [f"call {one.number:,}: {one.tokens:,} tokens{' (estimated)' if one.is_estimated else ''}"]
+    if one.window:
+        lines[0] += f", {100 * one.tokens / one.window:.0f} % of the window"
+    if one.usage.prompt:
+        lines.append(
+            f"{100 * one.usage.cache_read / one.usage.prompt:.0f} % read from the cache, {text.dollars(one.dollars)}"
+        )
+    if one.unsent > 0:
+        lines.append(f"{one.unsent:,} tokens not sent, {text.dollars(one.saved)} saved")
+    if not is_known:
+        lines.append("its regions were not recorded")
+    lines += [change_line(changes[which]) for which in one.changes if which in changes]
+    return "\n".join(lines)
+
+
+def change_line(change: TimedChange) -> str:
+    what = {"summarise": "summarised", "reduce": "reduced", "arrival": "shortened on arrival"}[change.kind]
+    undone = ", undone later" if change.state == "undone" else ""
+    return f"{what}{undone}: {change.before:,} to {change.after:,} tokens"
+
+
+def _size_bar(one: TimedChange, line: Timeline) -> svg.Markup:
+    most = max((change.before for change in line.changes), default=1)
+    return svg.before_after(
+        one.before, one.after, most, label=f"{one.before:,} tokens before, {one.after:,} after"
+    )
+
+
+def picture_of_lineage(line: Timeline) -> svg.Markup:
+    places = {one.branch: at for at, one in enumerate(line.branches)}
+    lanes = [
+        svg.Lane(
+            f"branch {at + 1}: {text.plural(one.size, 'message')}",
+            tuple(_spans(one, line.conversation)),
+            places.get(one.base),
+            one.base_seq,
+            one.branch == line.branch,
+            conversation_url(line.conversation, branch=one.branch) if len(line.branches) > 1 else None,
+        )
+        for at, one in enumerate(line.branches)
+    ]
+    sessions = sum(len(one.sessions) for one in line.branches)
+    branches = "1 branch" if len(lanes) == 1 else f"{len(lanes):,} branches"
+    return svg.lineage(
+        lanes,
+        label=f"The lineage: {branches}, {text.plural(sessions, 'session')}, by the numbers of their messages",
+    )
+
+
+def _spans(line: BranchLine, name: str) -> Iterator[svg.Span]:
+    kinds = {
+        "root": "the first session",
+        "compaction": "begun by a compaction",
+        "new": "a new session",
+        "resume": "resumed",
+    }
+    for one in line.sessions:
+        last = line.size if one.last is None else one.last
+        state = "undone" if one.state == "undone" else "open" if one.last is None else "closed"
+        about = f"{kinds[one.kind]}, {state}: messages {one.first:,} to {max(one.first, last - 1):,}"
+        href = conversation_url(name, "messages", branch=line.branch, first=one.first + 1)
+        yield svg.Span(one.first, last, one.kind, about, href, state == "undone", bool(one.summary))
+
+
+# Documents: what the JSON twins and the templates share
+
+
+def call_document(one: TimedCall) -> dict[str, Any]:
+    return {**structs.asdict(one), "usage": msgspec.to_builtins(one.usage), "tokens": one.tokens,
+        "regions": structs.asdict(one.regions) if one.regions is not None else None,
+        "edits": msgspec.to_builtins(one.edits), "changes": list(one.changes)}  # fmt: skip
+
+
+def change_document(one: TimedChange) -> dict[str, Any]:
+    return {
+        **structs.asdict(one),
+        "author": one.author.text,
+        "payback": msgspec.to_builtins(one.payback),
+        "line": change_line(one),
+    }
+
+
+def branch_document(one: BranchLine) -> dict[str, Any]:
+    return msgspec.to_builtins(one)  # type: ignore[no-any-return]
+
+
+# Calls
+
+
+async def calls(visit: Visit) -> Rendered | Redirect:
+    """The calls, newest first, a page at a time."""
+    workspace = await visit.workspace()
+    engine = workspace.engine
+    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
+    before = visit.count("before", 10**9, 10**9)
+    earlier = [one for one in line.calls if one.number < before]
+    shown = earlier[: -PAGE - 1 : -1]
+    data = {
+        "name": visit.name,
+        "branch": line.branch,
+        "calls": [call_document(one) for one in shown],
+        "changes": {one.id: change_line(one) for one in line.changes},
+        "next": shown[-1].number if len(earlier) > PAGE else None,
+    }
+    return Rendered("conversation_calls.html", data, f"Calls of {visit.name}")
+
+
+class ComparedMessage(Struct, frozen=True):
+    """A message beside the form in which it is shown after a change, or was sent with a call."""
+
+    handle: str
+    role: str
+    fate: Fate
+    before: int
+    after: int
+    text: str
+    shown: str | None = None
+    """None if it is shown as it came, or not at all."""
+    why: str = ""
+
+
+class ComparedRun(Struct, frozen=True):
+    """Messages in a row with the same fate."""
+
+    fate: Fate
+    before: int
+    after: int
+    messages: tuple[ComparedMessage, ...]
+    takes_summary: bool = False
+    """Whether the summary stands beside them: they are the last ones that it covers."""
+
+
+def runs_of(messages: Sequence[ComparedMessage]) -> list[ComparedRun]:
+    """Group messages by their fate, so that one summary stands beside all messages that it covers."""
+    found: list[ComparedRun] = []
+    for fate, group in groupby(messages, key=lambda one: one.fate):
+        own = tuple(group)
+        found.append(ComparedRun(fate, sum(one.before for one in own), sum(one.after for one in own), own))
+    folded = [at for at, one in enumerate(found) if one.fate == "folded"]
+    if folded:
+        found[folded[-1]] = structs.replace(found[folded[-1]], takes_summary=True)
+    return found
+
+
+async def call(visit: Visit) -> Rendered | Redirect:
+    """As sent against everything: each message of the branch at that time, beside what the call sent of it."""
+    workspace = await visit.workspace()
+    engine = workspace.engine
+    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
+    wanted = visit.request.path_params["number"]
+    found = next((one for one in line.calls if f"{one.number}" == wanted), None)
+    if found is None:
+        raise NotFound("there is no such call", hint="the page of calls lists them")
+    talk = await workspace.open(visit.name, found.branch)
+    rows = await engine.store.calls(engine.owner, visit.name, 10**9)
+    row = next(one for one in rows if one.id == found.id)
+    last = visit.count("last", found.size, max(1, found.size)) if found.size else 0
+    first = max(0, last - PAGE)
+    shown, problem = await _shown(talk, row)
+    head = await engine.store.head(engine.owner, visit.name, found.branch)
+    assert head is not None
+    stored = await engine.store.messages(head, first, last)
+    messages = (
+        []
+        if shown is None
+        else await run_text_work(sum(len(one.body) for one in stored), _beside, stored, head, shown)
+    )
+    data = {
+        "name": visit.name,
+        "branch": found.branch,
+        "call": call_document(found),
+        "runs": msgspec.to_builtins(runs_of(messages)),
+        "first": first,
+        "last": last,
+        "lead": lead_text(shown) if shown is not None else "",
+        "lead_tokens": shown.lead.tokens if shown is not None else 0,
+        "problem": problem,
+        "previous": _neighbour(line, found, -1),
+        "next": _neighbour(line, found, 1),
+        "changes": {one.id: change_line(one) for one in line.changes},
+    }
+    return Rendered(
+        "conversation_call.html",
+        data,
+        f"Call {found.number} of {visit.name}",
+        page={"fates": FATES, "looks": LOOKS},
+    )
+
+
+async def _shown(talk: Conversation, row: Call) -> tuple[Folded | None, str]:
+    try:
+        return await talk.shown_with(row), ""
+    except NotFound as error:
+        return None, error.message
+
+
+def _neighbour(line: Timeline, one: TimedCall, by: int) -> int | None:
+    numbers = [other.number for other in line.replies]
+    at = numbers.index(one.number) + by if one.number in numbers else -1
+    return numbers[at] if 0 <= at < len(numbers) else None
+
+
+def _beside(stored: Sequence[StoredMessage], head: Head, shown: Folded) -> list[ComparedMessage]:
+    sent: dict[int, list[int]] = {}
+    for index in range(len(shown.shown)):
+        sent.setdefault(shown.number(index), []).append(index)
+    covered = shown.summaries[-1].last if shown.summaries else 0
+    return [_row(one, head, shown, sent.get(one.seq, []), covered) for one in stored]
+
+
+def _row(
+    one: StoredMessage, head: Head, shown: Folded, places: Sequence[int], covered: int
+) -> ComparedMessage:
+    original, said = _read(one, head)
+    if not places:
+        fate: Fate = "folded" if one.seq < covered else "left out"
+        return ComparedMessage(handle_of(one.seq), one.role, fate, one.tokens, 0, said)
+    entries = [shown.shown[index] for index in places]
+    is_same = original is None or [entry.message.parts for entry in entries] == [original.parts]
+    tokens = sum(entry.tokens for entry in entries)
+    if is_same:
+        return ComparedMessage(handle_of(one.seq), one.role, "kept", one.tokens, tokens, said)
+    texts = clip("\n".join(message_text(entry.message) for entry in entries))
+    return ComparedMessage(handle_of(one.seq), one.role, "shortened", one.tokens, tokens, said, texts)
+
+
+def _read(one: StoredMessage, head: Head) -> tuple[Message | None, str]:
+    """A stored message and its text, or the words for one that cannot be shown: one damaged message must not hide the others."""
+    try:
+        message = read_stored(one, head)
+    except Damaged as error:
+        return None, f"[{error.what}]"
+    return message, "[the content was not kept]" if message is None else clip(message_text(message))
+
+
+def message_text(message: Message) -> str:
+    return "\n".join(part for part in map(_part_text, message.parts) if part)
+
+
+def _part_text(part: object) -> str:
+    match part:
+        case Text():
+            return part.text
+        case Reasoning():
+            return f"[reasoning] {part.text}" if part.text else "[reasoning]"
+        case ToolCall():
+            return f"→ {part.name}({part.arguments})"
+        case ToolResult():
+            return "\n".join(filter(None, map(_part_text, part.parts)))
+        case Image():
+            return "[image]"
+        case File():
+            return "[file]"
+        case Opaque():
+            return "[an item of the provider]"
+        case _:
+            return ""
+
+
+def clip(said: str) -> str:
+    return said if len(said) <= MOST_TEXT else f"{said[:MOST_TEXT]}… ({len(said):,} characters)"
+
+
+def lead_text(shown: Folded) -> str:
+    """The text that stands for the messages that are gone, as it was sent."""
+    texts = [shown.lead.block, *(message.text for message in shown.lead.messages)]
+    return "\n".join(said for said in texts if said)
+
+
+# Changes, message by message
+
+
+async def change(visit: Visit) -> Rendered | Redirect:
+    """One change: every message before and after it, the summary with its ledger and checks."""
+    workspace = await visit.workspace()
+    engine = workspace.engine
+    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
+    which = visit.request.path_params["change"]
+    found = next((one for one in line.changes if one.id == which), None)
+    row = await engine.store.compaction(engine.owner, which) if found else None
+    if found is None or row is None:
+        raise NotFound(
+            "there is no such change in this conversation", hint="the page of the conversation lists them"
+        )
+    talk = await workspace.open(visit.name, found.branch)
+    rows: list[MessageChange] = []
+    lead, lead_tokens, ledger, problem = "", 0, {}, ""
+    try:
+        difference = await talk.diff(row)
+    except NotFound as error:
+        problem = f"{error.message}: {error.hint}" if error.hint else error.message
+    else:
+        rows = list(changes_between(difference.before, difference.after, difference.receipts))
+        lead, lead_tokens = lead_text(difference.after), difference.after.lead.tokens
+        ledger = _ledger(difference.after)
+    written = await engine.summaries([found.id])
+    start = visit.count("first", 1, 10**9) - 1
+    counts = {fate: sum(one.fate == fate for one in rows) for fate in FATES}
+    shown = [one for one in rows if one.number >= start][:PAGE] if start else rows[:PAGE]
+    rest = rows[rows.index(shown[-1]) + 1 :] if shown else []
+    numbers = [one.id for one in line.changes]
+    at = numbers.index(found.id)
+    data = {
+        "name": visit.name,
+        "branch": found.branch,
+        "change": change_document(found),
+        "counts": counts,
+        "runs": msgspec.to_builtins(runs_of([compared(one) for one in shown])),
+        "next_first": rest[0].number + 1 if rest else None,
+        "lead": lead,
+        "lead_tokens": lead_tokens,
+        "summary": _summary_document(written[0].summary) if written else None,
+        "ledger": ledger,
+        "problem": problem,
+        "previous": numbers[at - 1] if at else None,
+        "next": numbers[at + 1] if at + 1 < len(numbers) else None,
+    }
+    picture = svg.before_after(
+        found.before, found.after, max(found.before, found.after), label=change_line(found)
+    )
+    return Rendered(
+        "conversation_change.html", data, f"A change of {visit.name}", page={"fates": FATES, "sizes": picture}
+    )
+
+
+def compared(one: MessageChange) -> ComparedMessage:
+    is_other = one.fate in ("shortened", "superseded")
+    return ComparedMessage(
+        one.handle,
+        one.role,
+        one.fate,
+        one.before,
+        one.after,
+        clip(message_text(one.original)),
+        clip("\n".join(map(message_text, one.shown))) if is_other and one.shown else None,
+        f"{one.edit.stage}: {one.edit.reason}"
+        if one.edit is not None and one.fate not in ("kept", "folded")
+        else "",
+    )
+
+
+def _summary_document(one: Any) -> dict[str, object]:
+    return {
+        "text": one.text,
+        "first": one.first,
+        "last": one.last,
+        "tokens": one.tokens,
+        "kind": one.kind,
+        "scope": one.scope,
+        "author": one.author,
+        "model": one.model,
+        "why": one.why,
+        "usage": msgspec.to_builtins(one.usage),
+        "checks": list(one.checks),
+    }
+
+
+def _ledger(after: Folded) -> dict[str, list[str]]:
+    """The facts that are carried along beside the summary, as far as they were found when it was made."""
+    ledger = after.noted.ledger
+    named = {
+        "rules of the user": ledger.rules,
+        "files modified": ledger.modified,
+        "files read": ledger.read,
+        "decisions": ledger.decisions,
+        "open tasks": ledger.tasks,
+        "errors": ledger.errors,
+        "said by the user": ledger.said,
+        "ids and numbers": ledger.ids,
+    }
+    return {name: [clip(one) for one in found[-40:]] for name, found in named.items() if found}
+
+
+# Everything that was said, recall and search
+
+
+async def messages(visit: Visit) -> Rendered | Redirect:
+    """Everything, as it came: the messages of the branch, a page at a time."""
+    workspace = await visit.workspace()
+    engine = workspace.engine
+    head = await engine.store.head(engine.owner, visit.name, visit.branch)
+    if head is None:
+        raise NotFound("there is no such conversation", hint="see the list of conversations")
+    start = visit.count("first", 1, 10**9) - 1
+    stored = await engine.store.messages(head, start, limit=PAGE)
+    rows = await run_text_work(sum(len(one.body) for one in stored), _messages, stored, head)
+    after = start + len(stored)
+    data = {
+        "name": visit.name,
+        "branch": head.branch,
+        "size": head.next_seq,
+        "messages": rows,
+        "previous_first": max(0, start - PAGE) + 1 if start else None,
+        "next_first": after + 1 if after < head.next_seq else None,
+    }
+    return Rendered("conversation_messages.html", data, f"Messages of {visit.name}")
+
+
+def _messages(stored: Sequence[StoredMessage], head: Head) -> list[dict[str, object]]:
+    return [
+        {
+            "handle": handle_of(one.seq),
+            "role": one.role,
+            "tokens": one.tokens,
+            "at": one.at,
+            "text": _read(one, head)[1],
+        }
+        for one in stored
+    ]
+
+
+async def recall(visit: Visit) -> Rendered | Redirect:
+    """The original behind a handle, or the messages that contain some words."""
+    workspace = await visit.workspace()
+    engine = workspace.engine
+    head = await engine.store.head(engine.owner, visit.name, visit.branch)
+    if head is None:
+        raise NotFound("there is no such conversation", hint="see the list of conversations")
+    what = visit.query.get("what", "").strip()[:1_000]
+    data: dict[str, Any] = {
+        "name": visit.name,
+        "branch": head.branch,
+        "what": what,
+        "original": None,
+        "found": [],
+        "problem": "",
+    }
+    if what and is_handle(what):
+        try:
+            said = await engine.recall(visit.name, what, branch=head.branch, max_tokens=MOST_RECALLED)
+        except (NotFound, Damaged) as error:
+            data["problem"] = str(error)
+        else:
+            data["original"] = (
+                said
+                if isinstance(said, str)
+                else msgspec.json.format(msgspec.json.encode(said), indent=2).decode()
+            )
+    elif what:
+        hits = await engine.search(what, name=visit.name, limit=20)
+        data["found"] = [structs.asdict(one) for one in hits]
+    return Rendered("conversation_recall.html", data, f"Recall in {visit.name}")
+
+
+_ONE = "/conversations/{name}"
+VIEWS = (
+    (f"{_ONE}/calls", calls, "GET"),
+    (f"{_ONE}/calls/{{number}}", call, "GET"),
+    (f"{_ONE}/changes/{{change}}", change, "GET"),
+    (f"{_ONE}/messages", messages, "GET"),
+    (f"{_ONE}/recall", recall, "GET"),
+    (_ONE, overview, "GET"),
+)
+assert set(CONTENT) < set(CallSize.__struct_fields__)

@@ -130,11 +130,11 @@ class MessageChange(Struct, frozen=True):
         """What happened to it, in one word."""
         if self.state == "kept":
             return "kept"
+        if self.is_summarised:
+            return "folded"
         if self.edit is not None and self.edit.stage == SUPERSEDE:
             return "superseded"
-        if self.state == "cut":
-            return "shortened"
-        return "folded" if self.is_summarised else "left out"
+        return "shortened" if self.state == "cut" else "left out"
 
 
 def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
