@@ -6,7 +6,7 @@ Every page reads the stored rows that `refold.engine.timeline` and `refold.engin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -18,12 +18,13 @@ from refold.core.fold import Folded
 from refold.core.shown import handle_of
 from refold.dashboard import text
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.dashboard.workspace import Workspace
 from refold.engine.conversation import Conversation
 from refold.engine.history import Fate, MessageChange, changes_between
 from refold.engine.recall import is_handle
 from refold.engine.state import CallSize
 from refold.engine.timeline import BranchLine, TimedCall, TimedChange, Timeline, timeline_of
-from refold.model.errors import Damaged, NotFound
+from refold.model.errors import ConfigError, Damaged, NotFound, WireError
 from refold.model.message import File, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import Measurement, Region
 from refold.ports.records import Call, Head, StoredMessage, read_stored
@@ -39,7 +40,7 @@ LISTED_CALLS = 200
 """Calls in the JSON of the overview, the newest; the pages of calls have all."""
 
 
-class Look(Struct, frozen=True):
+class RegionLook(Struct, frozen=True):
     """The name, the letter and the meaning of a region, as `refold context` has them."""
 
     name: str
@@ -47,16 +48,16 @@ class Look(Struct, frozen=True):
     meaning: str
 
 
-LOOKS: dict[Region, Look] = {
-    "system": Look("system", "S", "system prompt"),
-    "tools": Look("tools", "T", "tool definitions"),
-    "summary": Look("summary", "U", "what stands for earlier messages"),
-    "history": Look("history", "H", "earlier turns"),
-    "tool_results": Look("tool results", "R", "results in earlier turns"),
-    "tail": Look("tail", "L", "the active turn so far"),
-    "input": Look("input", "I", "what the next call adds"),
-    "free": Look("free", "", "room left"),
-    "reserve": Look("reserve", "=", "kept for the reply"),
+LOOKS: dict[Region, RegionLook] = {
+    "system": RegionLook("system", "S", "system prompt"),
+    "tools": RegionLook("tools", "T", "tool definitions"),
+    "summary": RegionLook("summary", "U", "what stands for earlier messages"),
+    "history": RegionLook("history", "H", "earlier turns"),
+    "tool_results": RegionLook("tool results", "R", "results in earlier turns"),
+    "tail": RegionLook("tail", "L", "the active turn so far"),
+    "input": RegionLook("input", "I", "what the next call adds"),
+    "free": RegionLook("free", "", "room left"),
+    "reserve": RegionLook("reserve", "=", "kept for the reply"),
 }
 CONTENT: tuple[Region, ...] = ("system", "tools", "summary", "history", "tool_results", "tail", "input")
 UNRECORDED = "unrecorded"
@@ -79,15 +80,17 @@ async def overview(visit: Visit) -> Rendered | Redirect:
     workspace = await visit.workspace()
     engine = workspace.engine
     line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
-    talk = await workspace.open(visit.name, visit.branch)
-    status, measured = await talk.status(), talk.measurement
+    talk, problem = await _opened(workspace, visit)
+    status = await talk.status() if talk else None
+    measured = talk.measurement if talk else None
     chosen = _chosen_call(visit, line)
     data = {
-        "name": talk.id,
-        "branch": talk.branch,
-        "model": talk.model,
-        "status": {**msgspec.to_builtins(status), "ratio": status.ratio},
-        "window": now_rows(measured),
+        "name": visit.name,
+        "branch": line.branch,
+        "model": talk.model if talk else line.calls[-1].row.model if line.calls else "",
+        "status": {**msgspec.to_builtins(status), "ratio": status.ratio} if status else None,
+        "window": now_rows(measured) if measured else [],
+        "problem": problem,
         "totals": totals(line),
         "calls": [call_document(one) for one in line.calls[-LISTED_CALLS:]],
         "changes": [change_document(one) for one in line.changes],
@@ -97,18 +100,28 @@ async def overview(visit: Visit) -> Rendered | Redirect:
     }
     page = {
         "over_time": picture_over_time(line, chosen, visit.branch),
-        "grid": picture_now(measured),
+        "grid": picture_now(measured) if measured else "",
         "lineage": picture_of_lineage(line),
         "looks": LOOKS,
         "shown_regions": _regions_in(line),
         "signs": {kind: svg.sign(kind) for kind in ("summarise", "reduce", "undone")},
         "sizes": {one.id: _size_bar(one, line) for one in line.changes},
-        "has_unrecorded": any(one.regions is None for one in line.replies),
+        "has_unrecorded": any(one.sent.sizes is None for one in line.replies),
         "is_cut": line.is_cut,
         "total_calls": len(line.replies),
         "change_lines": {one.id: change_line(one) for one in line.changes},
     }
-    return Rendered("conversation.html", data, talk.id, page=page)
+    return Rendered("conversation.html", data, visit.name, page=page)
+
+
+async def _opened(workspace: Workspace, visit: Visit) -> tuple[Conversation | None, str]:
+    """The conversation with the settings of its next call. Where it has none, because no upstream serves it any more, or where a
+    message is damaged, everything else is shown, and the reason.
+    """
+    try:
+        return await workspace.open(visit.name, visit.branch), ""
+    except (ConfigError, Damaged, WireError) as error:
+        return None, f"{error.message}: {error.hint}" if error.hint else error.message
 
 
 def _chosen_call(visit: Visit, line: Timeline) -> TimedCall | None:
@@ -135,7 +148,7 @@ def totals(line: Timeline) -> dict[str, object]:
         "summary_dollars": line.summary_dollars,
         "net_dollars": line.net_dollars,
         "cache_hit_rate": read / prompts if prompts else None,
-        "estimated": sum(one.is_estimated for one in line.calls),
+        "estimated": sum(one.row.is_estimated for one in line.calls),
         "compactions": sum(one.state == "installed" for one in line.changes),
     }
 
@@ -173,35 +186,45 @@ def picture_now(measured: Measurement) -> svg.Markup:
 
 def _regions_in(line: Timeline) -> list[Region]:
     """The regions that any call had, in the order of the stack."""
-    found = [structs.asdict(one.regions) for one in line.replies if one.regions is not None]
-    return [region for region in CONTENT if any(one[region] for one in found)]
+    found = [one.sent.sizes for one in line.replies if one.sent.sizes is not None]
+    return [region for region in CONTENT if any(getattr(one, region) for one in found)]
 
 
 def picture_over_time(line: Timeline, chosen: TimedCall | None, branch: str) -> svg.Markup:
-    states = {one.id: one for one in line.changes}
-    bars = [_bar(one, states, line.conversation, branch, is_chosen=one is chosen) for one in line.replies]
-    label = f"The window over {text.plural(len(bars), 'call')}, region by region. Arrow keys move through the calls."
+    """At most `svg.MOST_BARS` calls are drawn; of several that share a bar, the largest, with the changes of all."""
+    changes, replies = {one.id: one for one in line.changes}, line.replies
+    bars = []
+    for group in svg.thinned(len(replies), svg.MOST_BARS):
+        own = replies[group.start : group.stop]
+        shown = chosen if chosen in own else max(own, key=lambda one: one.tokens)
+        made = [changes[which] for one in own for which in one.changes if which in changes]
+        bars.append(_bar(shown, own, made, line.conversation, branch, is_chosen=shown is chosen))
+    label = f"The window over {text.plural(len(replies), 'call')}, region by region. Arrow keys move through the calls."
     return svg.stacked_bars(
         bars, (*CONTENT, UNRECORDED), LINES, label=label, lanes=LANES, lane_name="cache", axis="call"
     )
 
 
 def _bar(
-    one: TimedCall, changes: Mapping[str, TimedChange], name: str, branch: str, *, is_chosen: bool
+    one: TimedCall,
+    own: Sequence[TimedCall],
+    made: Sequence[TimedChange],
+    name: str,
+    branch: str,
+    *,
+    is_chosen: bool,
 ) -> svg.Bar:
-    is_known = one.regions is not None
-    parts = (
-        (*structs.astuple(one.regions), 0) if one.regions is not None else (*(0 for _ in CONTENT), one.tokens)
-    )
+    regions, usage = one.regions, one.usage
+    parts = (*structs.astuple(regions), 0) if regions is not None else (*(0 for _ in CONTENT), one.tokens)
     return svg.Bar(
         f"{one.number:,}",
         parts,
         (one.fold or None, one.wall or None, one.window),
-        (one.usage.cache_read, one.usage.cache_write, one.usage.input),
-        _call_text(one, changes, is_known=is_known),
+        (usage.cache_read, usage.cache_write, usage.input),
+        _call_text(one, own, made, is_known=regions is not None),
         f"{conversation_url(name, branch=branch, call=one.number)}#receipt",
         is_chosen,
-        tuple(_mark(changes[which]) for which in one.changes if which in changes),
+        tuple(map(_mark, made)),
     )
 
 
@@ -211,21 +234,26 @@ def _mark(change: TimedChange) -> svg.MarkKind:
     return "summarise" if change.kind == "summarise" else "reduce"
 
 
-def _call_text(one: TimedCall, changes: Mapping[str, TimedChange], *, is_known: bool) -> str:
-    """A call in a few sentences, for the pointer and for screen readers. Lines are separated by line breaks."""
-    lines = [f"call {one.number:,}: {one.tokens:,} tokens{' (estimated)' if one.is_estimated else ''}"]
+def _call_text(
+    one: TimedCall, own: Sequence[TimedCall], made: Sequence[TimedChange], *, is_known: bool
+) -> str:
+    """A call in a few lines, for the pointer and for screen readers."""
+    row, usage = one.row, one.usage
+    head = f"call {one.number:,}: {one.tokens:,} tokens{' (estimated)' if row.is_estimated else ''}"
     if one.window:
-        lines[0] += f", {100 * one.tokens / one.window:.0f} % of the window"
-    if one.usage.prompt:
+        head += f", {100 * one.tokens / one.window:.0f} % of the window"
+    lines = [head]
+    if len(own) > 1:
+        lines.append(f"the largest of the calls {own[0].number:,} to {own[-1].number:,}")
+    if usage.prompt:
         lines.append(
-            f"{100 * one.usage.cache_read / one.usage.prompt:.0f} % read from the cache, {text.dollars(one.dollars)}"
+            f"{100 * usage.cache_read / usage.prompt:.0f} % read from the cache, {text.dollars(row.dollars)}"
         )
-    if one.unsent > 0:
-        lines.append(f"{one.unsent:,} tokens not sent, {text.dollars(one.saved)} saved")
+    if row.unsent > 0:
+        lines.append(f"{row.unsent:,} tokens not sent, {text.dollars(row.saved)} saved")
     if not is_known:
         lines.append("its regions were not recorded")
-    lines += [change_line(changes[which]) for which in one.changes if which in changes]
-    return "\n".join(lines)
+    return "\n".join((*lines, *map(change_line, made)))
 
 
 def change_line(change: TimedChange) -> str:
@@ -281,9 +309,32 @@ def _spans(line: BranchLine, name: str) -> Iterator[svg.Span]:
 
 
 def call_document(one: TimedCall) -> dict[str, Any]:
-    return {**structs.asdict(one), "usage": msgspec.to_builtins(one.usage), "tokens": one.tokens,
-        "regions": structs.asdict(one.regions) if one.regions is not None else None,
-        "edits": msgspec.to_builtins(one.edits), "changes": list(one.changes)}  # fmt: skip
+    row, regions = one.row, one.regions
+    return {
+        "number": one.number,
+        "id": row.id,
+        "kind": row.kind,
+        "branch": row.branch,
+        "session": row.session,
+        "size": row.size,
+        "at": row.at,
+        "model": row.model,
+        "upstream": row.upstream,
+        "usage": msgspec.to_builtins(one.usage),
+        "tokens": one.tokens,
+        "dollars": row.dollars,
+        "unsent": row.unsent,
+        "saved": row.saved,
+        "is_estimated": row.is_estimated,
+        "recoveries": row.recoveries,
+        "added_ms": row.added_ms,
+        "regions": structs.asdict(regions) if regions is not None else None,
+        "fold": one.fold,
+        "wall": one.wall,
+        "window": one.window,
+        "edits": msgspec.to_builtins(one.edits),
+        "changes": list(one.changes),
+    }
 
 
 def change_document(one: TimedChange) -> dict[str, Any]:
@@ -366,14 +417,14 @@ async def call(visit: Visit) -> Rendered | Redirect:
     found = next((one for one in line.calls if f"{one.number}" == wanted), None)
     if found is None:
         raise NotFound("there is no such call", hint="the page of calls lists them")
-    talk = await workspace.open(visit.name, found.branch)
-    rows = await engine.store.calls(engine.owner, visit.name, 10**9)
-    row = next(one for one in rows if one.id == found.id)
-    last = visit.count("last", found.size, max(1, found.size)) if found.size else 0
+    row = found.row
+    head = await engine.store.head(engine.owner, visit.name, row.branch)
+    if head is None:
+        raise NotFound("there is no such branch", hint="the page of the conversation lists them")
+    last = visit.count("last", row.size, max(1, row.size)) if row.size else 0
     first = max(0, last - PAGE)
-    shown, problem = await _shown(talk, row)
-    head = await engine.store.head(engine.owner, visit.name, found.branch)
-    assert head is not None
+    async with await engine.open_branch(head) as talk:
+        shown, problem = await _shown(talk, row)
     stored = await engine.store.messages(head, first, last)
     messages = (
         []
@@ -382,7 +433,7 @@ async def call(visit: Visit) -> Rendered | Redirect:
     )
     data = {
         "name": visit.name,
-        "branch": found.branch,
+        "branch": row.branch,
         "call": call_document(found),
         "runs": msgspec.to_builtins(runs_of(messages)),
         "first": first,
@@ -405,7 +456,7 @@ async def call(visit: Visit) -> Rendered | Redirect:
 async def _shown(talk: Conversation, row: Call) -> tuple[Folded | None, str]:
     try:
         return await talk.shown_with(row), ""
-    except NotFound as error:
+    except (NotFound, Damaged) as error:
         return None, error.message
 
 
@@ -497,12 +548,14 @@ async def change(visit: Visit) -> Rendered | Redirect:
         raise NotFound(
             "there is no such change in this conversation", hint="the page of the conversation lists them"
         )
-    talk = await workspace.open(visit.name, found.branch)
+    head = await engine.store.head(engine.owner, visit.name, found.branch)
     rows: list[MessageChange] = []
     lead, lead_tokens, ledger, problem = "", 0, {}, ""
+    assert head is not None
     try:
-        difference = await talk.diff(row)
-    except NotFound as error:
+        async with await engine.open_branch(head) as talk:
+            difference = await talk.diff(row)
+    except (NotFound, Damaged) as error:
         problem = f"{error.message}: {error.hint}" if error.hint else error.message
     else:
         rows = list(changes_between(difference.before, difference.after, difference.receipts))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 
 import msgspec
 from msgspec import Struct, structs
@@ -24,7 +24,6 @@ from refold.model.errors import NotFound
 from refold.model.tokens import Prices, Usage
 from refold.ports.records import (
     Call,
-    CallKind,
     Compaction,
     CompactionKind,
     CompactionState,
@@ -37,48 +36,81 @@ from refold.ports.store import Store
 
 MOST_CALLS = 5_000
 """Calls of one timeline, the newest. A conversation of 10,000 messages has so many at most, if every message is answered."""
-MOST_CHANGES = 1_000
-"""Changes of one timeline, the newest."""
+MOST_CHANGES = 200
+"""Changes of a branch in one timeline, the newest."""
 _MILLION = 1_000_000
 
 
-class TimedCall(Struct, frozen=True, kw_only=True):
+class SentSize(Struct, frozen=True):
+    """The fields of a stored `Sent` that a timeline needs; its snapshot may be long."""
+
+    change: str = ""
+    marks: tuple[Edit, ...] = ()
+    window: int = 0
+    sizes: CallSize | None = None
+
+
+class TimedCall(Struct, frozen=True):
     """One call, with the window that was sent."""
 
     number: int
     """Its number among the calls that were read, counted from 1: the number of `refold show --calls`."""
-    id: str
-    kind: CallKind
-    branch: str
-    session: str
-    size: int
-    """Messages in the branch at that time."""
-    at: float
-    model: str
-    upstream: str
-    usage: Usage
-    dollars: float
-    unsent: int
-    saved: float
-    is_estimated: bool
-    recoveries: int
-    added_ms: float | None
-    regions: Regions | None = None
-    """The parts of the prompt in the provider's tokens: they add up to `usage.context`. None if they were not recorded."""
-    reserve: int | None = None
-    fold: int | None = None
-    wall: int | None = None
-    window: int | None = None
-    """The fold point, the wall and the window at that time; None if they were not recorded."""
-    edits: tuple[Edit, ...] = ()
-    """Edits of this call alone: cache breakpoints, a lowered output."""
+    row: Call
+    sent: SentSize = SentSize()
     changes: tuple[str, ...] = ()
     """Ids of the changes to the window since the call before it."""
 
     @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def is_reply(self) -> bool:
+        """False for a call of the summariser."""
+        return self.row.kind == "reply"
+
+    @property
+    def usage(self) -> Usage:
+        return self.row.usage
+
+    @property
     def tokens(self) -> int:
         """The size of the window that was sent, by the provider's report."""
-        return self.usage.context
+        return self.row.usage.context
+
+    @property
+    def regions(self) -> Regions | None:
+        """The parts of the prompt in the provider's tokens: our counts in proportion to the size that it reported, so that
+        they add up to it. None if they were not recorded.
+        """
+        sizes = self.sent.sizes
+        if sizes is None:
+            return None
+        names = Regions.__struct_fields__
+        factor = self.tokens / sizes.content if self.tokens and sizes.content else 1.0
+        counts = accumulate((getattr(sizes, name) for name in names), initial=0)
+        bounds = [round(upto * factor) for upto in counts]
+        return Regions(
+            **{name: last - first for name, (first, last) in zip(names, pairwise(bounds), strict=True)}
+        )
+
+    @property
+    def fold(self) -> int | None:
+        """The fold point at that time; None if it was not recorded, as with `wall` and `window`."""
+        return self.sent.sizes.fold if self.sent.sizes else None
+
+    @property
+    def wall(self) -> int | None:
+        return self.sent.sizes.wall if self.sent.sizes else None
+
+    @property
+    def window(self) -> int | None:
+        return self.sent.window or None
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """Edits of this call alone: cache breakpoints, a lowered output."""
+        return self.sent.marks
 
 
 class Payback(Struct, frozen=True):
@@ -156,30 +188,30 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
     @property
     def replies(self) -> tuple[TimedCall, ...]:
-        return tuple(one for one in self.calls if one.kind == "reply")
+        return tuple(one for one in self.calls if one.is_reply)
 
     @property
     def dollars(self) -> float:
         """What all calls cost, those of the summariser included."""
-        return sum(one.dollars for one in self.calls)
+        return sum(one.row.dollars for one in self.calls)
 
     @property
     def summary_dollars(self) -> float:
-        return sum(one.dollars for one in self.calls if one.kind == "summary")
+        return sum(one.row.dollars for one in self.calls if not one.is_reply)
 
     @property
     def unsent(self) -> int:
-        return sum(one.unsent for one in self.replies)
+        return sum(one.row.unsent for one in self.replies)
 
     @property
     def net_dollars(self) -> float:
         """Dollars that were not spent on replies, less the price of the summaries. It may be negative."""
-        return sum(one.saved for one in self.replies) - self.summary_dollars
+        return sum(one.row.saved for one in self.replies) - self.summary_dollars
 
     @property
     def is_estimated(self) -> bool:
         """Whether the usage of a call is an estimate, because the provider reported none."""
-        return any(one.is_estimated for one in self.calls)
+        return any(one.row.is_estimated for one in self.calls)
 
 
 async def timeline_of(
@@ -193,17 +225,19 @@ async def timeline_of(
     head = await store.head(owner, name, branch)
     if head is None:
         raise NotFound("there is no such conversation", hint="`refold conversations` lists them")
-    outline = await store.outline(owner, name)
+    outline = await store.outline(owner, name, MOST_CHANGES)
     rows = await store.calls(owner, name, limit + 1)
     is_cut = len(rows) > limit
     lines = _ancestry(outline, head)
     made = [one for one in outline.changes if _is_on(one, lines) and _is_shown(one)]
-    made = sorted(made, key=lambda one: (one.at, one.number))[-MOST_CHANGES:]
+    made = sorted(made, key=lambda one: (one.at, one.number))
     written = await store.written(owner, [one.id for one in made if one.kind == "summarise"])
-    numbered = [(number, one) for number, one in enumerate(rows[-limit:], 1) if _is_on(one, lines)]
-    sent = {one.id: _read(one) for _, one in numbered}
-    calls = [_timed(number, one, sent[one.id]) for number, one in numbered]
-    first_calls = _first_calls(made, [one for one in calls if one.kind == "reply"], sent)
+    calls = [
+        TimedCall(number, row, _read(row))
+        for number, row in enumerate(rows[-limit:], 1)
+        if _is_on(row, lines)
+    ]
+    first_calls = _first_calls(made, [one for one in calls if one.is_reply])
     since: dict[str, list[str]] = {}
     for which, number in first_calls.items():
         since.setdefault(number, []).append(which)
@@ -212,12 +246,16 @@ async def timeline_of(
         conversation=name,
         branch=head.branch,
         size=head.next_seq,
-        calls=tuple(structs.replace(one, changes=tuple(since.get(one.id, ()))) for one in calls),
-        changes=tuple(_changes(made, calls, authors, first_calls, sent)),
+        calls=tuple(_with_changes(one, since.get(one.id, ())) for one in calls),
+        changes=tuple(_changes(made, calls, authors, first_calls)),
         branches=tuple(_branch_lines(outline)),
         is_cut=is_cut,
         pending=tuple(one.id for one in made if one.number and one.id not in first_calls),
     )
+
+
+def _with_changes(one: TimedCall, changes: Sequence[str]) -> TimedCall:
+    return structs.replace(one, changes=tuple(changes)) if changes else one
 
 
 def _ancestry(outline: Outline, head: Head) -> dict[str, int]:
@@ -241,81 +279,33 @@ def _is_shown(one: Compaction) -> bool:
     return bool(one.number) or one.state in ("failed", "superseded")
 
 
-class _StoredSizes(Struct, frozen=True):
-    """The fields of a `Sent` that are needed here: its snapshot may be long."""
-
-    change: str = ""
-    marks: tuple[Edit, ...] = ()
-    window: int = 0
-    sizes: CallSize | None = None
+_SENT = msgspec.json.Decoder(SentSize)
+assert set(SentSize.__struct_fields__) <= set(Sent.__struct_fields__)
 
 
-_SENT = msgspec.json.Decoder(_StoredSizes)
-assert set(_StoredSizes.__struct_fields__) <= set(Sent.__struct_fields__)
-
-
-def _read(row: Call) -> _StoredSizes:
+def _read(row: Call) -> SentSize:
     try:
         return _SENT.decode(row.receipt)
     except msgspec.MsgspecError:
-        return _StoredSizes()  # the call of a summariser has none
+        return SentSize()  # the call of a summariser has none
 
 
-def _timed(number: int, row: Call, sent: _StoredSizes) -> TimedCall:
-    sizes = sent.sizes
-    return TimedCall(
-        number=number,
-        id=row.id,
-        kind=row.kind,
-        branch=row.branch,
-        session=row.session,
-        size=row.size,
-        at=row.at,
-        model=row.model,
-        upstream=row.upstream,
-        usage=row.usage,
-        dollars=row.dollars,
-        unsent=row.unsent,
-        saved=row.saved,
-        is_estimated=row.is_estimated,
-        recoveries=row.recoveries,
-        added_ms=row.added_ms,
-        regions=_regions(sizes, row.usage.context) if sizes else None,
-        reserve=sizes.reserve if sizes else None,
-        fold=sizes.fold if sizes else None,
-        wall=sizes.wall if sizes else None,
-        window=sent.window or None,
-        edits=sent.marks,
-    )
-
-
-def _regions(sizes: CallSize, tokens: int) -> Regions:
-    """Our counts in proportion to the size that the provider reported, so that they add up to it."""
-    names = Regions.__struct_fields__
-    counts = [getattr(sizes, name) for name in names]
-    factor = tokens / sizes.content if tokens and sizes.content else 1.0
-    bounds = [round(upto * factor) for upto in accumulate(counts, initial=0)]
-    return Regions(
-        **{name: last - first for name, (first, last) in zip(names, pairwise(bounds), strict=True)}
-    )
-
-
-def _first_calls(
-    made: Sequence[Compaction], replies: Sequence[TimedCall], sent: Mapping[str, _StoredSizes]
-) -> dict[str, str]:
+def _first_calls(made: Sequence[Compaction], replies: Sequence[TimedCall]) -> dict[str, str]:
     """The id of the first call after each change that took effect. A call names the change in effect; one that was followed by
     another change before the next call is placed by its time and by the number of messages.
     """
     found: dict[str, str] = {}
     named: dict[str, str] = {}
     for call in replies:
-        named.setdefault(sent[call.id].change, call.id)
-    times = list(accumulate((call.at for call in replies), max))  # a clock may have been set back
+        named.setdefault(call.sent.change, call.id)
+    times = list(accumulate((call.row.at for call in replies), max))  # a clock may have been set back
     for one in made:
         if not one.number:
             continue
-        later = replies[bisect_left(times, one.at) :]
-        call_id = named.get(one.id) or next((call.id for call in later if call.size >= one.size), "")
+        call_id = named.get(one.id, "")
+        if not call_id:
+            later = islice(replies, bisect_left(times, one.at), None)
+            call_id = next((call.id for call in later if call.row.size >= one.size), "")
         if call_id:
             found[one.id] = call_id
     return found
@@ -326,9 +316,8 @@ def _changes(
     calls: Sequence[TimedCall],
     written: Mapping[str, StoredSummary],
     first_calls: Mapping[str, str],
-    sent: Mapping[str, _StoredSizes],
 ) -> Iterator[TimedChange]:
-    replies = [one for one in calls if one.kind == "reply"]
+    replies = [one for one in calls if one.is_reply]
     places = {one.id: at for at, one in enumerate(replies)}
     has_cache = any(one.usage.cache_read or one.usage.cache_write for one in replies)
     paid = _summary_dollars(made, calls)
@@ -339,8 +328,7 @@ def _changes(
         payback = None
         if place is not None:
             before = replies[place - 1] if place else None
-            sizes = sent[replies[place].id].sizes
-            payback = _payback(one, dollars, before if has_cache else None, replies[place], sizes)
+            payback = _payback(one, dollars, before if has_cache else None, replies[place])
         yield TimedChange(
             id=one.id,
             branch=one.branch,
@@ -373,19 +361,19 @@ def _summary_dollars(made: Sequence[Compaction], calls: Sequence[TimedCall]) -> 
             summarised.setdefault(one.base, []).append(one)
     found: dict[str, float] = {}
     for call in calls:
-        if call.kind != "summary":
+        if call.is_reply:
             continue
-        owners = [one for one in summarised.get(call.session, ()) if one.size >= call.size]
+        owners = [one for one in summarised.get(call.row.session, ()) if one.size >= call.row.size]
         first = min(owners, key=lambda one: (not one.number, one.number), default=None)
         if first is not None:
-            found[first.id] = found.get(first.id, 0.0) + call.dollars
+            found[first.id] = found.get(first.id, 0.0) + call.row.dollars
     return found
 
 
 def _payback(
-    change: Compaction, summary: float, before: TimedCall | None, after: TimedCall, sizes: CallSize | None
+    change: Compaction, summary: float, before: TimedCall | None, after: TimedCall
 ) -> Payback | None:
-    prices = prices_of(after.model)
+    prices, sizes = prices_of(after.row.model), after.sent.sizes
     if prices is None:
         return None
     factor = after.tokens / sizes.content if sizes and sizes.content and after.tokens else 1.0
@@ -401,7 +389,7 @@ def _broken_prefix(before: TimedCall | None, after: TimedCall, prices: Prices) -
     """Dollars for tokens that the call before had in the cache and this one did not read from it. What a cache that had expired
     anyway would have cost is counted too, against the change.
     """
-    if before is None or before.model != after.model:
+    if before is None or before.row.model != after.row.model:
         return 0.0
     rewritten = min(before.tokens, after.tokens) - after.usage.cache_read
     return max(0, rewritten) * (prices.write - prices.read) / _MILLION

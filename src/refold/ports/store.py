@@ -74,8 +74,10 @@ class Conversations(Protocol):
         """
         ...
 
-    async def outline(self, owner: str, conversation: str) -> Outline:
-        """All branches of a conversation with their sessions and changes, read in one transaction; empty if there is none."""
+    async def outline(self, owner: str, conversation: str, changes: int | None = None) -> Outline:
+        """All branches of a conversation with their sessions and changes, read in one transaction; empty if there is none.
+        With `changes`, only so many changes of each branch, the newest.
+        """
         ...
 
     async def commit(self, seen: Head, batch: Batch) -> Head:

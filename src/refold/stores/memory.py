@@ -608,13 +608,16 @@ class MemoryStore:
             return found if found is not None and found.conversation == conversation else None
         return self._tables(owner).latest_head(conversation)
 
-    async def outline(self, owner: str, conversation: str) -> Outline:
+    async def outline(self, owner: str, conversation: str, changes: int | None = None) -> Outline:
         tables = self._tables(owner)
         heads = {one.branch: one for one in tables.heads.values() if one.conversation == conversation}
         sessions = [one for one in tables.sessions.values() if one.branch in heads]
-        changes = [one for head in heads for one in tables.compactions.values() if one.branch == head]
+        made = list[Compaction]()
+        for head in heads:
+            own = [one for one in tables.compactions.values() if one.branch == head]
+            made += own if changes is None else own[max(0, len(own) - changes) :]
         return Outline(
-            tuple(heads.values()), tuple(sessions), tuple(structs.replace(one, shown=b"") for one in changes)
+            tuple(heads.values()), tuple(sessions), tuple(structs.replace(one, shown=b"") for one in made)
         )
 
     async def commit(self, seen: Head, batch: Batch) -> Head:

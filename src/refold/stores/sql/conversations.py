@@ -147,13 +147,14 @@ def line(head: Head, last: int, first: int = 0) -> Transaction[list[tuple[str, i
     return links
 
 
-def outline(owner: str, conversation: str) -> Transaction[Outline]:
+def outline(owner: str, conversation: str, changes: int | None = None) -> Transaction[Outline]:
     heads = yield "list_heads", {"owner": owner, "conversation": conversation}
     if not heads:
         return Outline()
     known = tuple(rows.to_head(row) for row in heads)
     own = yield from sessions(owner, conversation, EVERYTHING)
-    asked = [{"owner": owner, "branch": head.branch, "limit": EVERYTHING} for head in reversed(known)]
+    most = EVERYTHING if changes is None else changes
+    asked = [{"owner": owner, "branch": head.branch, "limit": most} for head in reversed(known)]
     made = yield "list_compactions", asked
     return Outline(known, tuple(own), tuple(rows.to_compaction(row) for row in reversed(made)))
 

@@ -149,8 +149,8 @@ class SqlStore:
         encoded = await run_text_work(text_size(batch), encode_messages, seen, batch)
         return committed(await self._write(commit, seen, batch, lambda _, message: encoded[message.seq]))
 
-    async def outline(self, owner: str, conversation: str) -> Outline:
-        return await self._driver.read_at_once(chats.outline, owner, conversation)
+    async def outline(self, owner: str, conversation: str, changes: int | None = None) -> Outline:
+        return await self._driver.read_at_once(chats.outline, owner, conversation, changes)
 
     async def search(
         self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20

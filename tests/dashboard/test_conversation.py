@@ -1,0 +1,394 @@
+"""The pages of one conversation: what they show is what is stored, text from outside is text, and every page has a JSON twin."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from refold.dashboard import text
+from refold.engine.engine import OWNER
+from refold.engine.timeline import timeline_of
+from refold.model.tokens import Usage
+from refold.ports.records import Batch, Call
+from refold.stores.memory import MemoryStore
+from refold.summarisers import ModelSummariser
+from refold.tokens.catalog import find_model
+from tests.agent_session import SYSTEM, TOOLS, play
+from tests.dashboard.conversation_site import Site, engine, site_of
+from tests.summarisers.scripted_upstream import GOOD, Scripted, writer
+
+pytestmark = pytest.mark.feature("X13")
+
+NAME = "move to the new clock"
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    """A conversation with a reduction, a model's summary, an undone one and a fork."""
+    made = MemoryStore()
+    started = engine(made, summariser=ModelSummariser([writer(Scripted(GOOD, model="gpt-4o-mini"))]))
+    talk = await started.conversation(NAME, system=SYSTEM, tools=TOOLS)
+    prompts = await play(talk, 26)
+    await talk.compact(keep=400)
+    await play(talk, 4, first=26, prompts=prompts)
+    await talk.compact(keep=200)
+    await talk.undo()
+    await play(talk, 2, first=30, prompts=prompts)
+    return made
+
+
+@pytest.fixture
+async def site(store) -> Site:
+    async with site_of(store) as found:
+        yield found
+
+
+async def line_of(store, branch: str = ""):
+    return await timeline_of(store, OWNER, NAME, branch=branch)
+
+
+async def test_the_overview_draws_every_call_and_marks_every_change(site, store):
+    page, line = await site.page(NAME), await line_of(store)
+
+    assert page.status == 200
+    targets = page.with_class("target")
+    assert len(targets) == len(line.replies) == 32
+    last = line.replies[-1]
+    assert targets[-1]["aria-label"].startswith(f"call {last.number}: {last.tokens:,} tokens")
+    marks = [attrs["class"] for attrs in page.with_class("mark-line")]
+    states = [one.state for one in line.changes if one.number]
+    assert len(marks) == len(states)
+    assert marks.count("mark-line undone") == states.count("undone") == 1
+    assert "mark-line summarise" in marks
+    for words in (
+        "fold point",
+        "wall",
+        "window 6,000",
+        "The window over time",
+        "Now",
+        "Lineage",
+        "Compactions",
+    ):
+        assert words in page.text
+
+
+async def test_the_json_twin_has_the_figures_of_the_page(site, store):
+    found, line, page = await site.json(NAME), await line_of(store), await site.page(NAME)
+
+    assert [one["number"] for one in found["calls"]] == [one.number for one in line.calls]
+    assert not [one for one in found["calls"] if "receipt" in one or "reply" in one]
+    for document, call in zip(found["calls"], line.calls, strict=True):
+        assert document["usage"]["input"] == call.usage.input
+        if call.is_reply:
+            assert sum(document["regions"].values()) == call.tokens
+    assert found["totals"]["dollars"] == pytest.approx(line.dollars)
+    assert found["totals"]["net_dollars"] == pytest.approx(line.net_dollars)
+    assert {one["id"] for one in found["changes"]} == {one.id for one in line.changes}
+    content = sum(row["tokens"] for row in found["window"] if row["region"] not in ("free", "reserve"))
+    room = {row["region"]: row["tokens"] for row in found["window"]}
+    assert content + room["free"] + room["reserve"] == 6_000
+    for row in found["window"]:
+        if row["tokens"]:
+            assert f"{row['name']} {row['tokens']:,}" in page.text
+
+
+async def test_a_call_is_chosen_by_the_address_and_its_receipt_is_on_the_page(site, store):
+    call = (await line_of(store)).replies[9]
+
+    page = await site.page(NAME, call=call.number)
+
+    assert f"Receipt of call {call.number}" in page.text
+    assert f"{call.usage.cache_read:,} read from the cache" in page.text
+    assert [attrs["tabindex"] for attrs in page.with_class("chosen") if "target" in attrs["class"]] == ["0"]
+    assert (await site.page(NAME, call=9_999)).status == 404
+    assert (await site.page(NAME, call="x")).status == 400
+
+
+async def test_a_change_shows_every_message_with_its_fate_beside_the_summary(site, store):
+    line = await line_of(store)
+    summarised = next(one for one in line.changes if one.kind == "summarise" and one.state == "installed")
+
+    page, found = (
+        await site.page(NAME, "changes", summarised.id),
+        await site.json(NAME, "changes", summarised.id),
+    )
+
+    runs = {run["fate"]: run for run in found["runs"]}
+    assert runs["folded"]["takes_summary"]
+    assert [one["handle"] for one in runs["folded"]["messages"]][:2] == ["#m0", "#m1"]
+    assert found["counts"]["folded"] == summarised.cut
+    assert found["counts"]["kept"] > 0
+    assert found["summary"]["author"] == "model"
+    assert found["ledger"]["files read"]
+    assert found["summary"]["text"].splitlines()[0] in page.text
+    for words in ("Before and after", "folded", "kept", "Checks", "Ledger", "gpt-4o-mini", "asked for"):
+        assert words in page.text
+
+
+async def test_a_reduction_shows_what_was_cut_and_why(site, store):
+    line = await line_of(store)
+    reduced = next(one for one in line.changes if one.kind == "reduce")
+
+    found = await site.json(NAME, "changes", reduced.id)
+    cut = [
+        one for run in found["runs"] if run["fate"] in ("shortened", "superseded") for one in run["messages"]
+    ]
+
+    assert cut
+    assert all(one["shown"] and one["why"] and one["after"] < one["before"] for one in cut)
+    assert sum(one["before"] - one["after"] for one in cut) == pytest.approx(reduced.before - reduced.after)
+    page = await site.page(NAME, "changes", reduced.id)
+    assert reduced.reason in page.text
+
+
+async def test_a_call_shows_as_sent_against_everything(site, store):
+    line = await line_of(store)
+    whole, last = line.replies[4], line.replies[-1]
+
+    first, found = (
+        await site.json(NAME, "calls", f"{whole.number}"),
+        await site.json(NAME, "calls", f"{last.number}"),
+    )
+
+    assert [run["fate"] for run in first["runs"]] == ["kept"]
+    assert len(first["runs"][0]["messages"]) == whole.row.size
+    fates = {one["fate"] for run in found["runs"] for one in run["messages"]}
+    assert {"folded", "kept"} <= fates
+    assert found["lead"]
+    assert sum(len(run["messages"]) for run in found["runs"]) == last.row.size
+    page = await site.page(NAME, "calls", f"{last.number}")
+    assert "as sent, against everything" in page.text
+    assert found["lead"].splitlines()[1] in page.text
+    assert (await site.page(NAME, "calls", "9999")).status == 404
+
+
+async def test_the_call_of_a_summariser_has_no_window_and_says_so(site, store):
+    paid = next(one for one in (await line_of(store)).calls if not one.is_reply)
+
+    page = await site.page(NAME, "calls", f"{paid.number}")
+
+    assert page.status == 200
+    assert "no window is stored with this call" in page.text
+
+
+async def test_calls_and_messages_are_paged(site, store):
+    line = await line_of(store)
+    listed = await site.json(NAME, "calls", before=line.calls[5].number)
+    everything = await site.json(NAME, "messages", first=3)
+
+    assert [one["number"] for one in listed["calls"]] == [one.number for one in reversed(line.calls[:5])]
+    assert listed["next"] is None
+    assert [one["handle"] for one in everything["messages"]][:2] == ["#m2", "#m3"]
+    assert everything["size"] == line.size == 64
+    assert everything["previous_first"] == 1
+    assert (await site.page(NAME, "calls")).status == (await site.page(NAME, "messages")).status == 200
+
+
+async def test_recall_gives_an_original_by_its_handle_and_messages_by_words(site):
+    by_handle, by_words = (
+        await site.page(NAME, "recall", what="#m0"),
+        await site.json(NAME, "recall", what="billing"),
+    )
+
+    assert "Please move billing.py to the new clock (ticket 4000)." in by_handle.text
+    assert by_words["found"]
+    assert all("billing" in one["text"] for one in by_words["found"])
+    missing = await site.page(NAME, "recall", what="#m999")
+    assert missing.status == 200
+    assert "handles look like #m12" in missing.text
+    assert "Nothing that was said" in (await site.page(NAME, "recall", what="zeppelin")).text
+
+
+async def test_a_fork_is_a_lane_of_the_lineage_and_has_pages_of_its_own(store):
+    started = engine(store)
+    branch = await started.fork(NAME, 9)
+    await play(await started.conversation(NAME, branch=branch), 2, first=5)
+    async with site_of(store) as site:
+        page = await site.page(NAME, branch=branch)
+        found = await site.json(NAME, branch=branch)
+
+        assert len(page.with_class("fork-point")) == 1
+        assert len(found["branches"]) == 2
+        assert found["branch"] == branch
+        assert found["totals"]["calls"] == len((await line_of(store, branch)).replies) == 7
+        assert (await site.page(NAME, branch="no such branch")).status == 404
+
+
+async def test_pages_of_nothing_and_of_others_are_not_found(site, store):
+    other = engine(store, owner="somebody else")
+    await play(await other.conversation("theirs"), 2)
+    change, call = (await line_of(store)).changes[0].id, (await line_of(store)).replies[0].number
+
+    for rest in ((), ("calls",), ("calls", f"{call}"), ("changes", change), ("messages",), ("recall",)):
+        assert (await site.page("theirs", *rest)).status == 404
+        assert (await site.page("none", *rest)).status == 404
+    assert (await site.page(NAME, "changes", "none")).status == 404
+
+
+async def test_a_conversation_without_calls_has_a_page(store, site):
+    await (await engine(store).conversation("quiet")).add("hello")
+
+    page = await site.page("quiet")
+
+    assert page.status == 200
+    assert "No call was recorded yet" in page.text
+    assert "no call yet" in page.text
+    assert "Nothing was done to this conversation yet" in page.text
+
+
+async def test_a_call_of_an_earlier_version_is_shown_as_not_recorded(store, site):
+    head = await store.head(OWNER, NAME)
+    old = Call(
+        id="old", branch=head.branch, session=head.session, usage=Usage(500, output=5), size=64,
+        receipt=b'{"size":64,"window":6000}', at=1_800_000_000.0,
+    )  # fmt: skip
+    await store.commit(head, Batch(at=1_800_000_000.0, calls=(old,)))
+
+    page = await site.page(NAME)
+
+    assert "Regions not recorded" in page.text
+    assert len(page.with_class("unrecorded")) == 2, "one in the picture, one in the legend"
+
+
+EVIL = [
+    '"><script>alert(1)</script>',
+    "</pre></bdi></details><img src=x onerror=alert(1)>",
+    "</svg><style>*{display:none}</style>",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "\u202egnp.exe\u2066",
+    '\'" onmouseover="alert(1)',
+    "<!--<script>",
+    "&lt;script&gt;",
+    "\x1b[31mred\x07",
+]
+
+
+@pytest.mark.parametrize("evil", EVIL)
+async def test_hostile_text_is_text_on_every_page(evil):
+    store = MemoryStore()
+    started = engine(store, window=2_000)
+    name = "".join(letter for letter in f"n {evil}" if letter.isprintable())
+    talk = await started.conversation(name, title=evil)
+    tool = {"id": "c1", "type": "function", "function": {"name": "x", "arguments": json.dumps({"a": evil})}}
+    for at in range(6):
+        await talk.add({"role": "user", "content": f"{evil} {at} {'words ' * 60}"})
+        await talk.context()
+        await talk.record({"prompt_tokens": 400, "completion_tokens": 5, "total_tokens": 405})
+        await talk.add(
+            {"role": "assistant", "content": f"{evil} answer", "tool_calls": [{**tool, "id": f"c{at}"}]}
+        )
+        await talk.add({"role": "tool", "tool_call_id": f"c{at}", "content": f"{evil} result {'data ' * 60}"})
+    await talk.compact(keep=50)
+    line = await timeline_of(store, OWNER, name)
+    changes = [("changes", one.id) for one in line.changes if one.number]
+    assert changes
+    async with site_of(store) as site:
+        for rest in ((), ("calls",), ("calls", "3"), ("messages",), ("recall",), *changes):
+            page = await site.page(name, *rest, **({"what": evil} if rest == ("recall",) else {}))
+            assert page.status == 200
+            assert text.shown(name) in "".join(page.words), "the name is on every page, letter by letter"
+            scripts = [attrs for tag, attrs in page.tags if tag == "script"]
+            assert all(attrs["src"].startswith("/static/") for attrs in scripts)
+            assert not [tag for tag, _ in page.tags if tag in ("img", "style", "iframe", "object", "base")]
+            for tag, attrs in page.tags:
+                assert not [key for key in attrs if key.startswith("on") or key == "style"], (tag, attrs)
+                assert not (attrs.get("href") or "").lower().startswith("javascript")
+            assert not re.search("[\u202a-\u202e\u2066-\u2069]", page.text)
+
+
+def hand_calculation(model: str, prompts: list[tuple[int, int, int, int]]) -> float:
+    """Dollars for calls of so many tokens: neither cached, read from the cache, written to it, and of the reply."""
+    found = find_model(model)
+    write = found.input_price if found.cache_write_price is None else found.cache_write_price
+    total = 0.0
+    for plain, read, written, output in prompts:
+        total += plain * found.input_price + read * found.cache_read_price + written * write
+        total += output * found.output_price
+    return total / 1_000_000
+
+
+RECORDED = {
+    "chat": (
+        "gpt-4o",
+        [
+            {
+                "prompt_tokens": 41_200,
+                "completion_tokens": 900,
+                "prompt_tokens_details": {"cached_tokens": 0},
+            },
+            {
+                "prompt_tokens": 62_850,
+                "completion_tokens": 1_310,
+                "prompt_tokens_details": {"cached_tokens": 41_088},
+            },
+            {
+                "prompt_tokens": 90_003,
+                "completion_tokens": 77,
+                "prompt_tokens_details": {"cached_tokens": 62_720},
+            },
+        ],
+        [(41_200, 0, 0, 900), (62_850 - 41_088, 41_088, 0, 1_310), (90_003 - 62_720, 62_720, 0, 77)],
+    ),
+    "anthropic": (
+        "claude-sonnet-4-5",
+        [
+            {
+                "input_tokens": 12,
+                "cache_creation_input_tokens": 55_001,
+                "cache_read_input_tokens": 0,
+                "output_tokens": 2_048,
+            },
+            {
+                "input_tokens": 9,
+                "cache_creation_input_tokens": 4_417,
+                "cache_read_input_tokens": 55_001,
+                "output_tokens": 611,
+            },
+        ],
+        [(12, 0, 55_001, 2_048), (9, 55_001, 4_417, 611)],
+    ),
+    "responses": (
+        "gpt-4.1-mini",
+        [
+            {
+                "input_tokens": 300_500,
+                "output_tokens": 4_000,
+                "input_tokens_details": {"cached_tokens": 100_000},
+            },
+            {
+                "input_tokens": 310_777,
+                "output_tokens": 1_234,
+                "input_tokens_details": {"cached_tokens": 300_032},
+            },
+        ],
+        [(200_500, 100_000, 0, 4_000), (310_777 - 300_032, 300_032, 0, 1_234)],
+    ),
+}
+
+
+@pytest.mark.parametrize("format_", RECORDED)
+async def test_the_money_on_the_page_is_that_of_a_hand_calculation(format_):
+    model, reports, prompts = RECORDED[format_]
+    store = MemoryStore()
+    talk = await engine(store, model=model, window=None).conversation("paid", format=format_)
+    for at, usage in enumerate(reports):
+        await talk.add({"role": "user", "content": f"question {at}"})
+        await talk.context()
+        await talk.record(usage)
+        await talk.add({"role": "assistant", "content": f"answer {at}"})
+    dollars = hand_calculation(model, prompts)
+
+    async with site_of(store) as site:
+        page, found = await site.page("paid"), await site.json("paid")
+
+    assert dollars > 0.05
+    assert f"Spent ${dollars:.2f}" in page.text
+    assert found["totals"]["dollars"] == pytest.approx(dollars, abs=1e-9)
+    each = [hand_calculation(model, [one]) for one in prompts]
+    assert [one["dollars"] for one in found["calls"]] == pytest.approx(each, abs=1e-9)
+    assert f"Cost ${each[-1]:.4f}" in page.text
+    assert found["totals"]["net_dollars"] == pytest.approx(0, abs=1e-9)
+    assert "Saved, net $0.00" in page.text
