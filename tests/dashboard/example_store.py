@@ -44,7 +44,7 @@ WORDS = [
 TALKS: Sequence[tuple[str, str, str, int, float]] = (
     ("release-notes", "Write the release notes for version 4.2", "claude-sonnet-4-5", 9, 6.2),
     ("onboarding", "Explain the deploy process to a new colleague", "gpt-4o-mini", 5, 3.4),
-    ("invoice-bot", "Match these invoices with the shipments", "gpt-4o", 27, 2.1),
+    ("invoice-bot", "Match these invoices with the shipments", "gpt-4o", 60, 2.1),
     ("ferry-times", "When does the last ferry to Texel leave?", "gpt-4o-mini", 3, 0.9),
     ("support-1042", "Where is my order from last Tuesday?", "gpt-4o-mini", 18, 0.2),
     ("agents/parser", "Why does the parser fail on nested quotes?", "gpt-4o", 46, 0.01),

@@ -20,7 +20,7 @@ from tests.dashboard.visitor import Visitor
 PARSER = "/conversations/agents~1parser"
 VIEWS = (
     *("/", "/search?words=ferry", "/effect?days=7&by=model", "/effect?by=conversation", "/settings", "/operations"),
-    *(PARSER, f"{PARSER}/compact?keep=2k&preset=refold", f"{PARSER}/pins", f"{PARSER}/replay", f"{PARSER}/delete"),
+    *(PARSER, f"{PARSER}/compact?keep=2k&preset=refold", f"{PARSER}/preview?keep=2k", f"{PARSER}/pins", f"{PARSER}/replay", f"{PARSER}/delete"),
 )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_nothing_needs_attention_in_an_empty_store():
 def test_a_preview_changes_nothing_and_a_compaction_does_what_it_said(visitor, page):
     begin(page, "compacted", 14)
     before = visitor.get("/conversations/compacted.json").json()["status"]
-    preview = visitor.get("/conversations/compacted/compact.json?keep=1000").json()["preview"]
+    preview = visitor.get("/conversations/compacted/preview.json?keep=1000").json()["preview"]
     assert visitor.get("/conversations/compacted.json").json()["status"] == before
 
     visitor.get("/conversations/compacted/compact")

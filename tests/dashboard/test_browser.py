@@ -25,6 +25,7 @@ VIEWS = {
     "operations": "/operations",
     "conversation": PARSER,
     "compact": f"{PARSER}/compact",
+    "preview": f"{PARSER}/preview",
     "pins": f"{PARSER}/pins",
     "replay": f"{PARSER}/replay",
     "delete": f"{PARSER}/delete",
@@ -211,6 +212,7 @@ def test_hostile_texts_are_shown_as_texts(browser):
                 opened = tab.open(url)
                 check_harmless(tab)
                 tab.open(f"{url}/compact")
+                opened.wait_for_selector("#preview .head")
                 opened.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
                 check_harmless(tab)
                 tab.open(f"{url}/delete")

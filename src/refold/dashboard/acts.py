@@ -6,17 +6,19 @@ Every act is a POST with the token of its page, calls the engine, and ends with 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import get_args
 
 from refold.config import policy_of
 from refold.core.presets import PRESETS
-from refold.core.shown import handle_of
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.dashboard.workspace import DIGEST, Workspace
 from refold.engine.arguments import check_focus
 from refold.engine.conversation import Conversation
+from refold.engine.history import Fate, changes_between
 from refold.engine.status import Preview
 from refold.model.errors import MAX_TOKENS, ConfigError, InvalidWindow, NotFound
 from refold.ports.records import Compaction, read_stored
+from refold.text_work import run_text_work
 
 MOST_LISTED = 200
 """Messages in the list of a preview; the numbers count all of them."""
@@ -50,23 +52,17 @@ async def _changes(workspace: Workspace, talk: Conversation) -> list[Compaction]
 
 
 async def compact_form(visit: Visit) -> Rendered | Redirect:
-    """What a compaction would do now, by the preset and the amount of the query, and the forms of all acts."""
-    workspace, keep, preset = (
-        await visit.workspace(),
-        _tokens(visit.query.get("keep", "")),
-        _preset(visit.query.get("preset", "")),
-    )
+    """The forms of all acts. The preview is another view, which the page loads by itself: it takes longer."""
+    workspace, keep, preset = await _asked(visit)
     talk = await workspace.open(visit.name, visit.branch, preset=preset)
-    preview = await talk.preview(keep=keep)
-    status, changes = await talk.status(), await _changes(workspace, talk)
+    changes = await _changes(workspace, talk)
     last = changes[-1] if changes else None
     data = {
         "name": talk.id,
         "branch": talk.branch,
         "keep": keep,
         "preset": preset,
-        "status": status,
-        "preview": _preview(preview),
+        "status": await talk.status(),
         "last": None
         if last is None
         else {
@@ -88,38 +84,50 @@ async def compact_form(visit: Visit) -> Rendered | Redirect:
     return Rendered("compact.html", data, f"Compact {talk.id}", page=page)
 
 
+async def preview(visit: Visit) -> Rendered | Redirect:
+    """What a compaction would do now, by the preset and the amount of the query. Nothing is changed."""
+    workspace, keep, preset = await _asked(visit)
+    talk = await workspace.open(visit.name, visit.branch, preset=preset)
+    found = await talk.preview(keep=keep)
+    size = sum(entry.message.characters for entry in found.difference.before.shown)
+    data = {
+        "name": talk.id,
+        "branch": talk.branch,
+        "keep": keep,
+        "preset": preset,
+        "status": await talk.status(),
+        "preview": await run_text_work(size, _preview, found),
+    }
+    return Rendered("preview.html", data, f"Preview {talk.id}")
+
+
+async def _asked(visit: Visit) -> tuple[Workspace, int | None, str]:
+    query = visit.query
+    return await visit.workspace(), _tokens(query.get("keep", "")), _preset(query.get("preset", ""))
+
+
 def _preview(preview: Preview) -> dict[str, object]:
     """The effect of a compaction, and the fate of every message that is shown now."""
-    before, after = preview.difference.before, preview.difference.after
-    shown = dict[int, list[object]]()
-    for index, entry in enumerate(after.shown):
-        shown.setdefault(after.number(index), []).append(entry)
-    covered = after.summaries[-1].last if after.summaries else 0
-    rows = list[dict[str, object]]()
-    counts = {"kept": 0, "shortened": 0, "folded": 0, "left out": 0}
-    for index, entry in enumerate(before.shown):
-        number = before.number(index)
-        now = shown.get(number, [])
-        is_same = [one.message.parts for one in now] == [entry.message.parts]  # type: ignore[attr-defined]
-        fate = "kept" if is_same else "shortened" if now else "folded" if number < covered else "left out"
-        counts[fate] += 1
-        if fate != "kept" and len(rows) < MOST_LISTED:
-            rows.append(
-                {
-                    "handle": handle_of(number),
-                    "role": entry.message.role,
-                    "fate": fate,
-                    "before": entry.tokens,
-                    "after": sum(one.tokens for one in now),  # type: ignore[attr-defined]
-                    "text": entry.message.text[:200],
-                }
-            )
+    difference = preview.difference
+    changes = changes_between(difference.before, difference.after, difference.receipts)
+    changed = [one for one in changes if one.fate != "kept"]
+    rows = [
+        {
+            "handle": one.handle,
+            "role": one.role,
+            "fate": one.fate,
+            "before": one.before,
+            "after": one.after,
+            "text": one.original.text[:200],
+        }
+        for one in changed[:MOST_LISTED]
+    ]
     receipt = preview.receipt
     return {
         "before": preview.before,
         "after": preview.after,
         "reason": receipt.reason if receipt else "",
-        "fates": counts,
+        "fates": {fate: sum(one.fate == fate for one in changes) for fate in get_args(Fate)},
         "messages": rows,
     }
 
@@ -233,6 +241,7 @@ _ONE = "/conversations/{name}"
 VIEWS = (
     (f"{_ONE}/compact", compact_form, "GET"),
     (f"{_ONE}/compact", compact, "POST"),
+    (f"{_ONE}/preview", preview, "GET"),
     (f"{_ONE}/undo", undo, "POST"),
     (f"{_ONE}/rerun", rerun, "POST"),
     (f"{_ONE}/new", new_session, "POST"),

@@ -13,11 +13,11 @@ from msgspec import Struct, structs, to_builtins
 
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.dashboard.workspace import Workspace
-from refold.engine.effect import Effect, Stats, check_by
+from refold.engine.effect import Effect, Stats, check_by, day_name
 from refold.engine.engine import ConversationLine, FoundMessage
 from refold.engine.summary_jobs import MAX_FAILURES, REST_S
 from refold.model.errors import ConfigError
-from refold.ports.records import DAY_S
+from refold.ports.records import DAY_S, day_of
 
 PAGE = 50
 """Conversations on a page: what somebody scrolls through before they search."""
@@ -67,7 +67,9 @@ async def home(visit: Visit) -> Rendered | Redirect:
         "words": words,
         "show": shown,
     }
-    page = {"sparks": {name: _spark(by_day.groups, name) for name in ("sent", "net_dollars", "unsent")}}
+    page = {
+        "sparks": {name: _spark(by_day.groups, name, visit.now) for name in ("sent", "net_dollars", "unsent")}
+    }
     return Rendered("home.html", data, page=page)
 
 
@@ -208,16 +210,29 @@ def _day(one: Effect) -> dict[str, object]:
     }
 
 
-def _spark(groups: Sequence[Effect], name: str) -> str:
-    """The points of a small line over the days, in a box of 100 by 28; empty if there is nothing to draw."""
-    values = [float(_day(one)[name]) for one in groups]  # type: ignore[arg-type]
-    if len(values) < 2 or not any(values):
-        return ""
-    low, high = min(0.0, *values), max(0.0, *values)
-    step, room = 100 / (len(values) - 1), 24.0
-    return " ".join(
-        f"{at * step:.1f},{26 - room * (value - low) / (high - low):.1f}" for at, value in enumerate(values)
-    )
+class SparkBar(Struct, frozen=True):
+    """One day in the small picture of a figure, in a box of 100 by 28."""
+
+    x: float
+    y: float
+    height: float
+
+
+def _spark(groups: Sequence[Effect], name: str, now: float) -> list[SparkBar]:
+    """The bars of a figure over the last days, today last; none if there is nothing to draw."""
+    values = {one.name: float(_day(one)[name]) for one in groups}  # type: ignore[arg-type]
+    last = day_of(now)
+    days = [values.get(day_name(day), 0.0) for day in range(last - SPARK_DAYS + 1, last + 1)]
+    low, high = min(0.0, *days), max(0.0, *days)
+    if low == high:
+        return []
+    scale, step = 27 / (high - low), 100 / SPARK_DAYS
+    zero = 0.5 + 27 * high / (high - low)
+    return [
+        SparkBar(round(at * step, 2), round(zero - max(0.0, value) * scale, 2), round(abs(value) * scale, 2))
+        for at, value in enumerate(days)
+        if value
+    ]
 
 
 # Search

@@ -116,8 +116,22 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit-on-change]")) event.target.form.requestSubmit();
 });
 
+// A part that takes longer is a view of its own: it is loaded when the page is there.
+async function loadPart(part) {
+  part.setAttribute("aria-busy", "true");
+  try {
+    const response = await fetch(part.dataset.load, { headers: { accept: "text/html" } });
+    const other = new DOMParser().parseFromString(await response.text(), "text/html").getElementById(part.id);
+    if (response.ok && other) part.replaceChildren(...document.importNode(other, true).childNodes);
+  } catch {
+    // Its link stays.
+  }
+  part.removeAttribute("aria-busy");
+}
+
 showTheme();
 showTimes();
+document.querySelectorAll("[data-load]").forEach(loadPart);
 listen();
 refreshSoon();
-root.dataset.ready = "1";
+root.dataset.ready = String(Math.round(performance.now()));

@@ -1,0 +1,1 @@
+"""The speed of the page with thousands of long conversations: `python -m benchmarks.dashboard`."""
