@@ -65,8 +65,10 @@ async def main(folder: Path) -> None:
                         continue
                     await page.goto(f"http://127.0.0.1:{port}{url}", wait_until="load")
                     await page.wait_for_selector("html[data-ready]")
+                    if name == "compact":
+                        await page.wait_for_selector("#preview .head")
                     path = folder / f"{name}-{theme}-{width}.png"
-                    await page.screenshot(path=path, full_page=True)
+                    await page.screenshot(path=path, full_page=folder != IMAGES)
                 await context.close()
         await browser.close()
     await gateway.close()
