@@ -116,7 +116,7 @@ def copy(path: Path, name: str, count: int, first: int) -> None:
                     "call": "conversation = :name",
                 }.get(table, "branch = :branch")
                 database.execute(
-                    f"INSERT INTO {table} ({', '.join(kept)}) SELECT {values} FROM {table} WHERE {where}",
+                    f"INSERT INTO {table} ({', '.join(kept)}) SELECT {values} FROM {table} WHERE owner = 'local' AND {where}",
                     {"mark": mark, "name": name, "branch": old[1]},
                 )
             new = top + 1 + number
