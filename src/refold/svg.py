@@ -587,7 +587,7 @@ class Lane(Struct, frozen=True):
     href: str | None = None
 
 
-MOST_LANES, MOST_SPANS = 24, 160
+MOST_LANES, MOST_SPANS = 24, 100
 _LANE_STEP, _SPAN_HIGH, _UNDONE_HIGH = 58, 18, 7
 
 

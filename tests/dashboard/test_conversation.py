@@ -85,7 +85,8 @@ async def test_the_json_twin_has_the_figures_of_the_page(site, store):
             assert sum(document["regions"].values()) == call.tokens
     assert found["totals"]["dollars"] == pytest.approx(line.dollars)
     assert found["totals"]["net_dollars"] == pytest.approx(line.net_dollars)
-    assert {one["id"] for one in found["changes"]} == {one.id for one in line.changes}
+    assert [one["id"] for one in found["changes"]] == [one.id for one in reversed(line.changes)]
+    assert (await site.json(NAME, "changes"))["changes"] == found["changes"]
     content = sum(row["tokens"] for row in found["window"] if row["region"] not in ("free", "reserve"))
     room = {row["region"]: row["tokens"] for row in found["window"]}
     assert content + room["free"] + room["reserve"] == 6_000
@@ -221,7 +222,15 @@ async def test_pages_of_nothing_and_of_others_are_not_found(site, store):
     await play(await other.conversation("theirs"), 2)
     change, call = (await line_of(store)).changes[0].id, (await line_of(store)).replies[0].number
 
-    for rest in ((), ("calls",), ("calls", f"{call}"), ("changes", change), ("messages",), ("recall",)):
+    for rest in (
+        (),
+        ("calls",),
+        ("calls", f"{call}"),
+        ("changes",),
+        ("changes", change),
+        ("messages",),
+        ("recall",),
+    ):
         assert (await site.page("theirs", *rest)).status == 404
         assert (await site.page("none", *rest)).status == 404
     assert (await site.page(NAME, "changes", "none")).status == 404
@@ -286,7 +295,7 @@ async def test_hostile_text_is_text_on_every_page(evil):
     changes = [("changes", one.id) for one in line.changes if one.number]
     assert changes
     async with site_of(store) as site:
-        for rest in ((), ("calls",), ("calls", "3"), ("messages",), ("recall",), *changes):
+        for rest in ((), ("calls",), ("calls", "3"), ("messages",), ("recall",), ("changes",), *changes):
             page = await site.page(name, *rest, **({"what": evil} if rest == ("recall",) else {}))
             assert page.status == 200
             assert text.shown(name) in "".join(page.words), "the name is on every page, letter by letter"

@@ -117,7 +117,7 @@ def test_the_page_works_without_scripts(browser, served):
         context.close()
 
 
-VIEWS = ("", "/calls", "/calls/{call}", "/changes/{change}", "/messages", "/recall?what=clock")
+VIEWS = ("", "/calls", "/calls/{call}", "/changes", "/changes/{change}", "/messages", "/recall?what=clock")
 
 
 def opened_views(tab, served, views=VIEWS):

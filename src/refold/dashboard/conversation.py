@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct, structs
@@ -20,6 +20,7 @@ from refold.dashboard import text
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.dashboard.workspace import Workspace
 from refold.engine.conversation import Conversation
+from refold.engine.events import Regions
 from refold.engine.history import Fate, MessageChange, changes_between
 from refold.engine.recall import is_handle
 from refold.engine.state import CallSize
@@ -36,6 +37,8 @@ MOST_TEXT = 1_200
 """Characters of a message in a list; its own page has all of it."""
 MOST_RECALLED = 20_000
 """Tokens of a message that is shown alone."""
+LISTED_CHANGES = 20
+"""Changes on the overview, the newest; the page of changes has all."""
 LISTED_CALLS = 200
 """Calls in the JSON of the overview, the newest; the pages of calls have all."""
 
@@ -63,6 +66,7 @@ CONTENT: tuple[Region, ...] = ("system", "tools", "summary", "history", "tool_re
 UNRECORDED = "unrecorded"
 LINES = (svg.Level("fold", "fold point"), svg.Level("wall", "wall"), svg.Level("window", "window"))
 LANES = ("read", "written", "fresh")
+SIGNS = {kind: svg.sign(kind) for kind in get_args(svg.MarkKind)}
 FATES: dict[Fate, str] = {
     "kept": "shown as it came",
     "shortened": "shown in part; recall gives the rest",
@@ -93,7 +97,8 @@ async def overview(visit: Visit) -> Rendered | Redirect:
         "problem": problem,
         "totals": totals(line),
         "calls": [call_document(one) for one in line.calls[-LISTED_CALLS:]],
-        "changes": [change_document(one) for one in line.changes],
+        "changes": [change_document(one) for one in reversed(line.changes[-LISTED_CHANGES:])],
+        "more_changes": max(0, len(line.changes) - LISTED_CHANGES),
         "pending": list(line.pending),
         "branches": [branch_document(one) for one in line.branches],
         "call": call_document(chosen) if chosen else None,
@@ -104,9 +109,10 @@ async def overview(visit: Visit) -> Rendered | Redirect:
         "lineage": picture_of_lineage(line),
         "looks": LOOKS,
         "shown_regions": _regions_in(line),
-        "signs": {kind: svg.sign(kind) for kind in ("summarise", "reduce", "undone")},
-        "sizes": {one.id: _size_bar(one, line) for one in line.changes},
+        "signs": SIGNS,
+        "sizes": _size_bars(line.changes[-LISTED_CHANGES:]),
         "has_unrecorded": any(one.sent.sizes is None for one in line.replies),
+        "has_undone": any(one.state == "undone" for one in line.changes),
         "is_cut": line.is_cut,
         "total_calls": len(line.replies),
         "change_lines": {one.id: change_line(one) for one in line.changes},
@@ -221,7 +227,7 @@ def _bar(
         parts,
         (one.fold or None, one.wall or None, one.window),
         (usage.cache_read, usage.cache_write, usage.input),
-        _call_text(one, own, made, is_known=regions is not None),
+        _call_text(one, own, made, regions),
         f"{conversation_url(name, branch=branch, call=one.number)}#receipt",
         is_chosen,
         tuple(map(_mark, made)),
@@ -235,13 +241,13 @@ def _mark(change: TimedChange) -> svg.MarkKind:
 
 
 def _call_text(
-    one: TimedCall, own: Sequence[TimedCall], made: Sequence[TimedChange], *, is_known: bool
+    one: TimedCall, own: Sequence[TimedCall], made: Sequence[TimedChange], regions: Regions | None
 ) -> str:
     """A call in a few lines, for the pointer and for screen readers."""
     row, usage = one.row, one.usage
     head = f"call {one.number:,}: {one.tokens:,} tokens{' (estimated)' if row.is_estimated else ''}"
     if one.window:
-        head += f", {100 * one.tokens / one.window:.0f} % of the window"
+        head += f", {100 * one.tokens / one.window:.0f} % full"
     lines = [head]
     if len(own) > 1:
         lines.append(f"the largest of the calls {own[0].number:,} to {own[-1].number:,}")
@@ -251,8 +257,11 @@ def _call_text(
         )
     if row.unsent > 0:
         lines.append(f"{row.unsent:,} tokens not sent, {text.dollars(row.saved)} saved")
-    if not is_known:
+    if regions is None:
         lines.append("its regions were not recorded")
+    else:
+        sizes = structs.asdict(regions)
+        lines.append(", ".join(f"{LOOKS[name].name} {sizes[name]:,}" for name in CONTENT if sizes[name]))
     return "\n".join((*lines, *map(change_line, made)))
 
 
@@ -262,11 +271,14 @@ def change_line(change: TimedChange) -> str:
     return f"{what}{undone}: {change.before:,} to {change.after:,} tokens"
 
 
-def _size_bar(one: TimedChange, line: Timeline) -> svg.Markup:
-    most = max((change.before for change in line.changes), default=1)
-    return svg.before_after(
-        one.before, one.after, most, label=f"{one.before:,} tokens before, {one.after:,} after"
-    )
+def _size_bars(changes: Sequence[TimedChange]) -> dict[str, svg.Markup]:
+    most = max((one.before for one in changes), default=1)
+    return {
+        one.id: svg.before_after(
+            one.before, one.after, most, label=f"{one.before:,} tokens before, {one.after:,} after"
+        )
+        for one in changes
+    }
 
 
 def picture_of_lineage(line: Timeline) -> svg.Markup:
@@ -536,6 +548,20 @@ def lead_text(shown: Folded) -> str:
 # Changes, message by message
 
 
+async def changes(visit: Visit) -> Rendered | Redirect:
+    """All changes that a timeline has, newest first."""
+    workspace = await visit.workspace()
+    engine = workspace.engine
+    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
+    data = {
+        "name": visit.name,
+        "branch": line.branch,
+        "changes": [change_document(one) for one in reversed(line.changes)],
+    }
+    page = {"signs": SIGNS, "sizes": _size_bars(line.changes)}
+    return Rendered("conversation_changes.html", data, f"Compactions of {visit.name}", page=page)
+
+
 async def change(visit: Visit) -> Rendered | Redirect:
     """One change: every message before and after it, the summary with its ledger and checks."""
     workspace = await visit.workspace()
@@ -714,6 +740,7 @@ _ONE = "/conversations/{name}"
 VIEWS = (
     (f"{_ONE}/calls", calls, "GET"),
     (f"{_ONE}/calls/{{number}}", call, "GET"),
+    (f"{_ONE}/changes", changes, "GET"),
     (f"{_ONE}/changes/{{change}}", change, "GET"),
     (f"{_ONE}/messages", messages, "GET"),
     (f"{_ONE}/recall", recall, "GET"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate, islice, pairwise
 
 import msgspec
@@ -169,7 +170,7 @@ class BranchLine(Struct, frozen=True):
     sessions: tuple[Session, ...] = ()
 
 
-class Timeline(Struct, frozen=True, kw_only=True):
+class Timeline(Struct, frozen=True, kw_only=True, dict=True):
     """The calls and changes of one branch with those of the branches that it was forked from, and all branches."""
 
     conversation: str
@@ -186,7 +187,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     pending: tuple[str, ...] = ()
     """Ids of the changes since the last call."""
 
-    @property
+    @cached_property
     def replies(self) -> tuple[TimedCall, ...]:
         return tuple(one for one in self.calls if one.is_reply)
 
