@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct, structs
@@ -103,15 +103,17 @@ async def overview(visit: Visit) -> Rendered | Redirect:
         "branches": [branch_document(one) for one in line.branches],
         "call": call_document(chosen) if chosen else None,
     }
+    groups = call_groups(line, chosen)
+    drawn = [one for one, _ in groups]
     page = {
-        "over_time": picture_over_time(line, chosen, visit.branch),
+        "over_time": picture_over_time(line, groups, chosen, visit.branch),
         "grid": picture_now(measured) if measured else "",
         "lineage": picture_of_lineage(line),
         "looks": LOOKS,
-        "shown_regions": _regions_in(line),
+        "shown_regions": _regions_in(drawn),
         "signs": SIGNS,
         "sizes": _size_bars(line.changes[-LISTED_CHANGES:]),
-        "has_unrecorded": any(one.sent.sizes is None for one in line.replies),
+        "has_unrecorded": any(one.sent.sizes is None for one in drawn),
         "has_undone": any(one.state == "undone" for one in line.changes),
         "is_cut": line.is_cut,
         "total_calls": len(line.replies),
@@ -190,22 +192,36 @@ def picture_now(measured: Measurement) -> svg.Markup:
     return svg.grid(parts, measured.window, label=label)
 
 
-def _regions_in(line: Timeline) -> list[Region]:
-    """The regions that any call had, in the order of the stack."""
-    found = [one.sent.sizes for one in line.replies if one.sent.sizes is not None]
+CallGroup: TypeAlias = tuple[TimedCall, Sequence[TimedCall]]
+"""A call that is drawn, and all calls that it stands for."""
+
+
+def call_groups(line: Timeline, chosen: TimedCall | None) -> list[CallGroup]:
+    """At most `svg.MOST_BARS` calls to draw; of several that share a bar, the chosen one or the largest."""
+    found = list[CallGroup]()
+    for group in svg.thinned(len(line.replies), svg.MOST_BARS):
+        own = line.replies[group.start : group.stop]
+        is_there = chosen is not None and own[0].number <= chosen.number <= own[-1].number
+        largest = max(own, key=lambda one: one.tokens)
+        found.append((next((one for one in own if one is chosen), largest) if is_there else largest, own))
+    return found
+
+
+def _regions_in(drawn: Sequence[TimedCall]) -> list[Region]:
+    """The regions that any of the calls had, in the order of the stack."""
+    found = [one.sent.sizes for one in drawn if one.sent.sizes is not None]
     return [region for region in CONTENT if any(getattr(one, region) for one in found)]
 
 
-def picture_over_time(line: Timeline, chosen: TimedCall | None, branch: str) -> svg.Markup:
-    """At most `svg.MOST_BARS` calls are drawn; of several that share a bar, the largest, with the changes of all."""
-    changes, replies = {one.id: one for one in line.changes}, line.replies
+def picture_over_time(
+    line: Timeline, groups: Sequence[CallGroup], chosen: TimedCall | None, branch: str
+) -> svg.Markup:
+    changes = {one.id: one for one in line.changes}
     bars = []
-    for group in svg.thinned(len(replies), svg.MOST_BARS):
-        own = replies[group.start : group.stop]
-        shown = chosen if chosen in own else max(own, key=lambda one: one.tokens)
+    for shown, own in groups:
         made = [changes[which] for one in own for which in one.changes if which in changes]
         bars.append(_bar(shown, own, made, line.conversation, branch, is_chosen=shown is chosen))
-    label = f"The window over {text.plural(len(replies), 'call')}, region by region. Arrow keys move through the calls."
+    label = f"The window over {text.plural(len(line.replies), 'call')}, region by region. Arrow keys move through the calls."
     return svg.stacked_bars(
         bars, (*CONTENT, UNRECORDED), LINES, label=label, lanes=LANES, lane_name="cache", axis="call"
     )

@@ -39,6 +39,7 @@ MOST_CALLS = 5_000
 """Calls of one timeline, the newest. A conversation of 10,000 messages has so many at most, if every message is answered."""
 MOST_CHANGES = 200
 """Changes of a branch in one timeline, the newest."""
+NEAR_CALLS = 3
 _MILLION = 1_000_000
 
 
@@ -51,15 +52,25 @@ class SentSize(Struct, frozen=True):
     sizes: CallSize | None = None
 
 
-class TimedCall(Struct, frozen=True):
-    """One call, with the window that was sent."""
+_SENT = msgspec.json.Decoder(SentSize)
+assert set(SentSize.__struct_fields__) <= set(Sent.__struct_fields__)
+
+
+class TimedCall(Struct, frozen=True, dict=True):
+    """One call, with the window that was sent. Its receipt is read when it is needed: of thousands of calls a page shows few."""
 
     number: int
     """Its number among the calls that were read, counted from 1: the number of `refold show --calls`."""
     row: Call
-    sent: SentSize = SentSize()
     changes: tuple[str, ...] = ()
     """Ids of the changes to the window since the call before it."""
+
+    @cached_property
+    def sent(self) -> SentSize:
+        try:
+            return _SENT.decode(self.row.receipt)
+        except msgspec.MsgspecError:
+            return SentSize()  # the call of a summariser has none
 
     @property
     def id(self) -> str:
@@ -233,11 +244,7 @@ async def timeline_of(
     made = [one for one in outline.changes if _is_on(one, lines) and _is_shown(one)]
     made = sorted(made, key=lambda one: (one.at, one.number))
     written = await store.written(owner, [one.id for one in made if one.kind == "summarise"])
-    calls = [
-        TimedCall(number, row, _read(row))
-        for number, row in enumerate(rows[-limit:], 1)
-        if _is_on(row, lines)
-    ]
+    calls = [TimedCall(number, row) for number, row in enumerate(rows[-limit:], 1) if _is_on(row, lines)]
     first_calls = _first_calls(made, [one for one in calls if one.is_reply])
     since: dict[str, list[str]] = {}
     for which, number in first_calls.items():
@@ -280,35 +287,20 @@ def _is_shown(one: Compaction) -> bool:
     return bool(one.number) or one.state in ("failed", "superseded")
 
 
-_SENT = msgspec.json.Decoder(SentSize)
-assert set(SentSize.__struct_fields__) <= set(Sent.__struct_fields__)
-
-
-def _read(row: Call) -> SentSize:
-    try:
-        return _SENT.decode(row.receipt)
-    except msgspec.MsgspecError:
-        return SentSize()  # the call of a summariser has none
-
-
 def _first_calls(made: Sequence[Compaction], replies: Sequence[TimedCall]) -> dict[str, str]:
-    """The id of the first call after each change that took effect. A call names the change in effect; one that was followed by
-    another change before the next call is placed by its time and by the number of messages.
+    """The id of the first call after each change that took effect: by its time and by the number of messages. If calls of the
+    same time are near, the one that names the change as the one in effect.
     """
     found: dict[str, str] = {}
-    named: dict[str, str] = {}
-    for call in replies:
-        named.setdefault(call.sent.change, call.id)
     times = list(accumulate((call.row.at for call in replies), max))  # a clock may have been set back
     for one in made:
         if not one.number:
             continue
-        call_id = named.get(one.id, "")
-        if not call_id:
-            later = islice(replies, bisect_left(times, one.at), None)
-            call_id = next((call.id for call in later if call.row.size >= one.size), "")
-        if call_id:
-            found[one.id] = call_id
+        later = islice(replies, bisect_left(times, one.at), None)
+        near = list(islice((call for call in later if call.row.size >= one.size), NEAR_CALLS))
+        if near:
+            named = next((call for call in near if call.sent.change == one.id), near[0])
+            found[one.id] = named.id
     return found
 
 
