@@ -13,7 +13,7 @@ import json
 import statistics
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -141,11 +141,17 @@ async def fill(path: Path, conversations: int, messages: int) -> None:
     copy(path, "short", conversations - long - middle - 3, long + middle)
 
 
-def served(store) -> object:
+@asynccontextmanager
+async def served(store):
+    """The port of a gateway before a store."""
     target = Target(name="scripted", url="http://127.0.0.1:9/v1", formats=("chat",), is_private=True)
     resolved = resolve([flag_layer({"compaction.window": "32000", "summariser.enabled": False})])
     gateway = Gateway(store, resolved, Targets([target]))
-    return build(gateway, Admin(gateway, "bench"), Rules())
+    try:
+        async with serving(build(gateway, Admin(gateway, "bench"), Rules())) as port:
+            yield port
+    finally:
+        await gateway.close()
 
 
 async def asked_ms(session: aiohttp.ClientSession, url: str) -> tuple[float, float, int]:
@@ -186,8 +192,8 @@ async def measure(conversations: int, messages: int) -> dict[str, object]:
             "megabytes": path.stat().st_size / 1e6,
             "filled_s": filled,
         }
-        full = await stack.enter_async_context(serving(served(store)))
-        empty = await stack.enter_async_context(serving(served(MemoryStore())))
+        full = await stack.enter_async_context(served(store))
+        empty = await stack.enter_async_context(served(MemoryStore()))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         _, bare, _ = await asked_ms(session, f"http://127.0.0.1:{empty}/")
         found = {"empty page": {"first_ms": bare, "server_ms": bare, "bytes": 0}}
