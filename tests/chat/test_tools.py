@@ -504,3 +504,12 @@ async def until_there(file) -> None:
     async with asyncio.timeout(20):
         while not file.exists():  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.01)
+
+
+async def test_the_name_of_a_server_shows_no_key():
+    async with ScriptedUpstream() as server:
+        url = "http://me:secret@127.0.0.1:9/mcp?api_key=secret"
+        async with chatting(server, mcp=[url]) as chat:
+            (problem,) = chat.problems
+            assert chat.servers == ["http://***@127.0.0.1:9/mcp?***"]
+            assert "secret" not in problem

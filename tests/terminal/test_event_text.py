@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 from rich.cells import cell_len
@@ -398,3 +399,24 @@ def test_of_a_long_paste_the_beginning_is_printed(text):
     assert len(rows) == 41
     assert rows[0].startswith(f"> {text[:1]}")
     assert rows[-1] == f"… {len(text):,} characters are sent"
+
+
+def table_of(*cells):
+    return "".join(f"|{'|'.join(row)}|\n" for row in (cells, ["---"] * len(cells), cells))
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize(
+    "text",
+    [
+        table_of("https://example.org/" + "tide" * 60, "word " * 60),
+        table_of(*(f"column{n}" for n in range(12))),
+        table_of(*(f"column{n}" for n in range(60))),
+        "![the pier](https://example.org/pier.png) and more",
+    ],
+)
+def test_nothing_of_a_table_or_an_image_is_lost(text, columns):
+    _, printed = drawn(TextDelta(text), DONE, look=PageLook(columns))
+    assert "…" not in printed
+    wanted, found = Counter(re.findall(r"\w", text)), Counter(re.findall(r"\w", printed))
+    assert wanted <= found

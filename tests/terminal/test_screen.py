@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 
@@ -454,7 +455,7 @@ def test_a_reply_after_a_crash_is_asked_for_until_it_is_stopped(program):
         with program(server) as chat:
             chat.see("word word word")
             chat.see("answering")
-            chat.type(CTRL_C)
+            chat.process.send_signal(signal.SIGINT)  # as Ctrl-C, where the terminal is not in raw mode yet
             chat.see("\n\n⛔ stopped; what came is kept\n")
             chat.see_idle()
             chat.enter("two")

@@ -825,10 +825,10 @@ class Chat:
                         self._emit(item)
             assert reply is not None
             self._emit(CallUsage(reply.usage))
-            if end := _unusual_end(reply):
-                self._emit(Notice(end))
             calls = [call for message in reply.messages for call in message.calls]
             if not calls:
+                if end := _unusual_end(reply):
+                    self._emit(Notice(end))
                 return
             size, self._finished = self.conversation.size, {}
             results = await self._run_calls(calls)
@@ -931,11 +931,11 @@ def is_blank(text: str) -> bool:
 
 
 def _unusual_end(reply: Reply) -> str:
-    """Say why a reply is not what the person waited for; empty if it is."""
+    """Say why a reply without calls is not what the person waited for; empty if it is."""
     if reply.finish in _ENDS:
         return _ENDS[reply.finish]
-    has_content = any(message.calls or not is_blank(message.text) for message in reply.messages)
-    return "" if has_content else EMPTY_REPLY
+    is_empty = all(is_blank(message.text) for message in reply.messages)
+    return EMPTY_REPLY if is_empty else ""
 
 
 def _names_provider(model: str) -> bool:

@@ -407,7 +407,7 @@ class ToolServer:
         prefix, equals, rest = spec.partition("=")
         has_prefix = bool(equals and _NAME.fullmatch(prefix))
         self.prefix, self._target = (prefix, rest) if has_prefix else ("", spec)
-        self.name = (self.prefix or self._target.partition(" ")[0])[:80]
+        self.name = mask_text(self.prefix or self._target.partition(" ")[0])[:80]
         self.problems: list[str] = []
         """Tools that are left out, and why."""
         self._patience_s = START_S if patience_s is None else patience_s

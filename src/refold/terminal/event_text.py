@@ -22,7 +22,7 @@ from refold.chat.chat import ChatEvent, CommandReply, Done, Notice, Queued, Tool
 from refold.wire.sse import ReasoningDelta, TextDelta
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.markdown import Markdown
 
 MAX_LIVE = 1_000
@@ -45,6 +45,8 @@ MAX_NESTING = 60
 """Lists and quotes inside each other that are read as such; the parser leaves out what is deeper."""
 INDENT = 4
 """Cells that a list or a quote takes from its text."""
+MIN_COLUMN = 4
+"""Cells of a column of a table, at least."""
 MIN_TEXT = 20
 """Cells that nested lists and quotes must leave for their text."""
 PROMPT = "> "
@@ -460,10 +462,12 @@ def _read_line(scan: BlockScan, line: str) -> BlockScan:
 @cache
 def _markdown_class() -> type[Markdown]:
     """Return rich's Markdown with headings as plain bold lines, and HTML as it is written. Its own headings are centred, the first
-    in a box, and it leaves tags out, so that `List<String>` would lose a word.
+    in a box, and it leaves out tags, so that `List<String>` would lose a word, the ends of long words in tables, and where an image
+    is.
     """
     from markdown_it import MarkdownIt
-    from rich.markdown import Heading, Markdown
+    from rich.markdown import Heading, Markdown, TableElement
+    from rich.table import Table
 
     options = {"html": False, "maxNesting": MAX_NESTING}
     parser = MarkdownIt("commonmark", options).enable(["strikethrough", "table"])
@@ -473,14 +477,27 @@ def _markdown_class() -> type[Markdown]:
             self.text.justify = "left"
             yield self.text
 
+    class WholeTable(TableElement):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+            for table in super().__rich_console__(console, options):
+                for column in table.columns if isinstance(table, Table) else ():
+                    column.overflow = "fold"  # a word that is longer than its column would be cut
+                yield table  # type: ignore[misc]
+
     class PlainMarkdown(Markdown):
-        elements = {**Markdown.elements, "heading_open": PlainHeading}  # noqa: RUF012  # as in rich
+        elements = {  # noqa: RUF012  # as in rich
+            **Markdown.elements,
+            "heading_open": PlainHeading,
+            "table_open": WholeTable,
+        }
 
         def __init__(self, markup: str, **look: Any) -> None:
             super().__init__("", **look)
             self.markup, self.parsed = markup, parser.parse(markup)
             for token in self.parsed:
                 for one in token.children or ():
+                    if one.type == "image":
+                        one.type, one.content = "text", f"🌆 {one.content} ({one.attrs.get('src', '')})"
                     one.content = safe(one.content)  # an entity such as `&#8238;` is a character by now
 
     return PlainMarkdown
@@ -536,12 +553,13 @@ def _markdown(text: str, look: PageLook) -> str:
 
 
 def _has_room(markdown: Markdown, look: PageLook) -> bool:
-    """Whether nested lists and quotes leave room for their text, which would vanish otherwise."""
-    used = most = 0
+    """Whether nested lists and quotes, and tables of many columns, leave room for their text, which would vanish otherwise."""
+    used = most = columns = 0
     for token in markdown.parsed:
         if token.type.startswith(("bullet_list", "ordered_list", "blockquote")):
             used += token.nesting * INDENT
-        most = max(most, used)
+        columns = 0 if token.type == "table_open" else columns + (token.type == "th_open")
+        most = max(most, used + columns * MIN_COLUMN)
     deepest = max((token.level for token in markdown.parsed), default=0)
     return deepest < MAX_NESTING - 1 and most <= look.width - MARGIN - MIN_TEXT
 

@@ -215,6 +215,7 @@ class Screen:
         keys.add("escape", "enter")(lambda _: self._input.buffer.insert_text("\n"))
         keys.add("c-j")(lambda _: self._input.buffer.insert_text("\n"))
         keys.add("c-c")(lambda _: self._interrupt())
+        keys.add("<sigint>")(lambda _: self._interrupt())  # typed before the terminal was in raw mode
         keys.add("c-d")(self._end_of_input)
         return keys
 

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -269,7 +269,8 @@ async def _dialogue(chat: Chat, questions: Questions, options: ChatOptions, plac
         gc.freeze()  # what was imported stays: to look for garbage in it takes 50 ms, and a typed key would wait
     else:
         terminal = PlainTerminal(chat, _plain_look(), write=output.write, tell=_tell)
-    await converse(chat, terminal, questions)
+    with nullcontext() if _is_screen(options) else output.prints_on_stderr():
+        await converse(chat, terminal, questions)
 
 
 def _check_streams(options: ChatOptions) -> None:
