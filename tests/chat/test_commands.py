@@ -473,6 +473,7 @@ async def test_an_abort_beside_the_program_that_answers_says_so(store):
         async with chatting(server, store) as second:
             told = "Another program answers this conversation: abort the reply there."
             assert reply_of(await sent(second, "/abort")) == told
+            assert await refold.run_command(second.conversation, "/abort") == told
         assert reply_of(await sent(first, "/abort")) == "⛔ Aborted."
         (ended,) = await until(stream, refold.Done)
         assert ended.status == "aborted"

@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.chat.commands import Command, CommandTable, ReadCommand, command_table, keep, keep_run
-from refold.chat.holder import has_ended, name_holder
+from refold.chat.holder import has_ended, is_held, name_holder
 from refold.chat.tools import (
     ABORTED,
     DECLINED,
@@ -502,9 +502,7 @@ class Chat:
 
     async def is_held_elsewhere(self) -> bool:
         """Whether another program has the lease of the conversation, and answers."""
-        journal = self.conversation.journal
-        holder = await journal.store.lease_holder(journal.head.owner, journal.head.branch)
-        return holder not in ("", self._holder) and not has_ended(holder)
+        return await is_held(self.conversation.journal, by_others_than=self._holder)
 
     @property
     def provider(self) -> Provider | None:

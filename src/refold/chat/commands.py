@@ -18,6 +18,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from refold.chat.holder import is_held
 from refold.chat.tools import problem_of
 from refold.core.shown import handle_of
 from refold.engine.conversation import Conversation
@@ -38,6 +39,7 @@ ID_LENGTH = 8
 """Characters of a session's id that are shown; they tell the sessions of one conversation apart."""
 PREVIEW, LONG_PREVIEW = 60, 120
 """Characters of a summary in a list, and after a resume."""
+ANSWERED_ELSEWHERE = "Another program answers this conversation: abort the reply there."
 FOUND_TOKENS = 600
 """The size of an answer of /recall and /search: about a screen."""
 
@@ -353,11 +355,13 @@ async def _listed(talk: Conversation, sessions: Sequence[Session]) -> list[str]:
 
 
 async def _abort(call: CommandCall) -> str:
-    if call.chat is not None and call.chat.abort():
-        return "⛔ Aborted."
-    if call.chat is not None and await call.chat.is_held_elsewhere():
-        return "Another program answers this conversation: abort the reply there."
-    return "Nothing to abort."
+    if call.chat is not None:
+        if call.chat.abort():
+            return "⛔ Aborted."
+        is_answered = await call.chat.is_held_elsewhere()
+    else:
+        is_answered = await is_held(call.conversation.journal)
+    return ANSWERED_ELSEWHERE if is_answered else "Nothing to abort."
 
 
 async def _context(call: CommandCall) -> str:

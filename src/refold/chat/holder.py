@@ -11,6 +11,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from refold.engine.journal import Journal
+
 _BOOT, _NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 
 
@@ -32,6 +34,12 @@ def has_ended(holder: str) -> bool:
     except (PermissionError, OverflowError):
         return False  # it runs, as another user
     return bool(start) and _start_of(process) != start
+
+
+async def is_held(journal: Journal, *, by_others_than: str = "") -> bool:
+    """Whether a program has the lease of a branch, and answers. One that was killed elsewhere counts until its lease is taken."""
+    holder = await journal.store.lease_holder(journal.head.owner, journal.head.branch)
+    return holder not in ("", by_others_than) and not has_ended(holder)
 
 
 def _machine() -> str:
