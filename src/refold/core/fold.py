@@ -330,7 +330,7 @@ class Folded(Struct, frozen=True, dict=True):
     @property
     def whole(self) -> int:
         """Tokens of all originals."""
-        return self.told + self.branch.tokens.tokens
+        return self.told + self.branch.tokens_before(self.branch.size)
 
     def original(self, number: int) -> ViewEntry:
         """The original with this number; it must be held in `branch`."""
@@ -499,7 +499,7 @@ class Folded(Struct, frozen=True, dict=True):
     @cached_property
     def tokens(self) -> int:
         """Tokens of summaries and messages."""
-        return self.lead.tokens + self.shown.tokens.tokens
+        return self.lead.tokens + self.shown.tokens_before(self.shown.size)
 
 
 def unread_by_model(summary: Summary, previous: Summary | None, folded: Folded, first: int) -> Summary:

@@ -294,9 +294,11 @@ def _messages_to_refine(folded: Folded, room: int) -> int:
 
 def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
     """The reason if compacting now is cheaper than carrying the whole context along."""
-    if now.moment != "before_call":
+    if now.moment != "before_call" or not frame.policy.by_price:
         return ""
     size = size_of(folded, frame)
+    if size <= min(target_for(frame, now), limit_for(frame, now)):
+        return ""  # as small as a compaction would make it
     for best in _price_point(folded, frame, now):
         if size > best:
             return f"{size:,} tokens cost more to carry along than to fold, from {best:,}"
@@ -304,7 +306,9 @@ def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
 
 
 def _price_point(folded: Folded, frame: Frame, now: Now) -> Iterator[int]:
-    """The size at which the prices say that compacting is cheaper than carrying the context along."""
+    """The size at which the prices say that compacting is cheaper than carrying the context along. It is not
+    below the size that a compaction aims at.
+    """
     if frame.prices is None or not frame.policy.by_price:
         return
     limit = limit_for(frame, now)

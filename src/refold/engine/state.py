@@ -779,7 +779,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         ratio = (self.meter.ratio or 1.0) if is_only_reported else self.ratio
         if last is None or not self.is_reported:
             return ratio, 0.0
-        since = shown.tokens_between(last.messages, len(shown)).tokens
+        since = shown.tokens_before(len(shown)) - shown.tokens_before(last.messages)
         return ratio, last.prompt - (size_of(self.folded, self.frame) - since) * ratio
 
     @property
@@ -954,7 +954,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
             return None
         if policy.measure == "reported":
             return last.prompt
-        since = shown.tokens_between(last.messages, len(shown)).tokens
+        since = shown.tokens_before(len(shown)) - shown.tokens_before(last.messages)
         return last.prompt + round(since * self.ratio)
 
 

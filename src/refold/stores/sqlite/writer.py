@@ -403,4 +403,4 @@ def _ask(handle: Handle, step: Step) -> list[Row]:
     statement = load("sqlite")[name]
     if isinstance(parameters, dict):  # several times as fast as a check for Mapping
         return handle.execute(statement, parameters).fetchall()
-    return [row for each in parameters for row in handle.execute(statement, each)]
+    return list(handle.executemany(statement, parameters))
