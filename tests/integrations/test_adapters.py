@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -62,3 +63,30 @@ def test_no_framework_is_imported_before_it_is_used():
     )
 
     assert FRAMEWORKS.isdisjoint(result.stdout.split())
+
+
+def test_the_extension_of_llms_py_is_a_folder_with_an_install_function(tmp_path, monkeypatch, capsys):
+    from refold.integrations import llms_py
+
+    monkeypatch.setenv("LLMS_EXTENSIONS_DIR", str(tmp_path))
+    llms_py.main()
+    folder = tmp_path / "context_compaction"
+    spec = importlib.util.spec_from_file_location("context_compaction", folder / "__init__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    assert capsys.readouterr().out == f"{folder}\n"
+    assert module.__install__ is llms_py.install
+
+
+def test_the_settings_of_the_extension_are_checked_as_a_whole():
+    from refold.integrations.llms_py import ExtensionConfig, updated
+
+    assert updated(ExtensionConfig(), {"threshold": 0.5, "model": "small"}).threshold == 0.5
+    for wrong, named in (
+        ({"threshold": 80}, "threshold"),
+        ({"treshold": 0.5}, "treshold"),
+        ({"enabled": "no"}, "enabled"),
+    ):
+        with pytest.raises(refold.ConfigError, match=named):
+            updated(ExtensionConfig(), wrong)

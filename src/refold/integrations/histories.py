@@ -13,19 +13,20 @@ import asyncio
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
-from refold.core.identity import chain_of
+from refold.core.identity import chain_of, extend_chain, start_chain
 from refold.engine.settings import Prompt
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, InvalidWindow, NotAnOverflow, StoreError, WireError
 from refold.model.message import Message
 from refold.model.tokens import Usage
+from refold.ports.models import Summariser
 from refold.ports.records import read_stored
 from refold.recall import MAX_TOKENS
 from refold.sync import Conversation, Engine, answer_recall
@@ -35,6 +36,9 @@ _log = logging.getLogger("refold")
 
 OPEN_BRANCHES = 256
 """Branches held open, the least recently used are closed first. A named one is read from the store when it is used again."""
+Terms: TypeAlias = tuple[str, int | None, int | None]
+"""The model of a call, its output in tokens, and the window of the model."""
+NO_TERMS: Terms = ("", None, None)
 UNNAMED = "call-"
 """The beginning of the names of conversations that were given none."""
 PASSED_ON = (WireError, StoreError, InvalidWindow)
@@ -148,9 +152,11 @@ class _OpenBranch(Struct):
 
     conversation: Conversation
     sizes: dict[bytes, int]
-    terms: tuple[str, int | None]
+    terms: Terms
     system: bytes
     tools: bytes
+    end: bytes = start_chain(b"")
+    """The hash of all originals."""
     replied: bytes = b""
     """The hash up to the first reply; empty before there is one."""
 
@@ -159,9 +165,12 @@ class _OpenBranch(Struct):
         return self.conversation.id
 
     def note(self, chain: Sequence[bytes], messages: Sequence[Message], first: int) -> None:
-        """Note the hashes of messages whose first has the number `first`."""
+        """Note the hashes of messages whose first has the number `first`, also as they are after the originals: a program that
+        went on with a short form may send the originals again.
+        """
         for at, (mark, message) in enumerate(zip(chain, messages, strict=True), first + 1):
-            self.sizes[mark] = at
+            self.end = extend_chain(self.end, message, b"")
+            self.sizes[mark] = self.sizes[self.end] = at
             if not self.replied and message.role == "assistant":
                 self.replied = mark
 
@@ -170,16 +179,23 @@ class HistoryTable:
     """Matches whole histories with the conversations of an engine.
 
     A call with a name belongs to the conversation of that name, also after a restart of the program. A call without one is recognised
-    by its messages while the program runs: it continues a conversation if it repeats it up to a reply.
+    by its messages while the program runs: it continues a conversation if it repeats it up to a reply. `summariser_for` returns the
+    summariser of the conversations with a model.
     """
 
-    def __init__(self, engine: Engine | None = None, *, format: str = "chat") -> None:  # noqa: A002  # the word users know
+    def __init__(
+        self,
+        engine: Engine | None = None,
+        *,
+        format: str = "chat",  # noqa: A002  # the word users know
+        summariser_for: Callable[[str], Summariser] | None = None,
+    ) -> None:
         if engine is not None and not isinstance(engine, Engine):
             raise ConfigError(
                 "this is no engine of `refold.sync`",
                 hint="give refold.sync.Engine(...): it may be used from async programs too",
             )
-        self.is_own = engine is None
+        self.is_own, self._summariser_for = engine is None, summariser_for
         self.engine = engine or Engine("memory:")
         self.format, self._dialect = format, _dialect(format)
         self._branches: OrderedDict[tuple[str, str], _OpenBranch] = OrderedDict()
@@ -194,6 +210,7 @@ class HistoryTable:
         tools: Sequence[object] = (),
         model: str = "",
         max_output: int | None = None,
+        window: int | None = None,
     ) -> PreparedCall:
         """Take a history, and return the request to send.
 
@@ -204,6 +221,7 @@ class HistoryTable:
             tools: the tool definitions.
             model: the model that is asked; by default the engine's.
             max_output: the most tokens of output that are asked for; by default the engine's setting.
+            window: the window of the model in tokens, where the framework knows it; by default the engine's setting.
 
         Raises:
             DoesNotFit: nothing more can be left out, and the request is still too large.
@@ -214,7 +232,7 @@ class HistoryTable:
         try:
             read = [read_message(one, self._dialect) for one in given]
             with self._lock:
-                branch = self._take(read, name, system, tools, (model, max_output))
+                branch = self._take(read, name, system, tools, (model, max_output, window))
             fields = branch.conversation.context()
         except PASSED_ON as error:
             _log.warning("a request was passed on unchanged: %s", error.message)
@@ -232,7 +250,7 @@ class HistoryTable:
         """
         chain = [*chain_of(read_message(one, self._dialect) for one in messages)]
         with self._lock:
-            found = self._branches.get((name, branch)) or self._open(name, branch, ("", None))
+            found = self._branches.get((name, branch)) or self._open(name, branch, NO_TERMS)
             if chain and chain[-1] not in found.sizes and size <= found.conversation.size:
                 found.sizes[chain[-1]] = size
             self._branches[name, branch] = found
@@ -273,7 +291,7 @@ class HistoryTable:
         name: str,
         system: Prompt,
         tools: Sequence[object],
-        terms: tuple[str, int | None],
+        terms: Terms,
     ) -> _OpenBranch:
         """Add the new messages of a history to its branch."""
         chain = [*chain_of(messages)]
@@ -302,7 +320,7 @@ class HistoryTable:
             self._branches.popitem(last=False)
         return found
 
-    def _find(self, name: str, chain: Sequence[bytes], terms: tuple[str, int | None]) -> _OpenBranch | None:
+    def _find(self, name: str, chain: Sequence[bytes], terms: Terms) -> _OpenBranch | None:
         """Return the branch with the longest common prefix."""
         if name:
             branches = [one for (owner, _), one in self._branches.items() if owner == name]
@@ -323,11 +341,18 @@ class HistoryTable:
                 best = known, one
         return best[1]
 
-    def _open(self, name: str, branch: str, terms: tuple[str, int | None]) -> _OpenBranch:
+    def _open(self, name: str, branch: str, terms: Terms) -> _OpenBranch:
         """Open a branch, and read the hashes of its messages."""
-        model, max_output = terms
+        model, max_output, window = terms
+        summariser = self._summariser_for(model) if self._summariser_for and model else None
         talk = self.engine.conversation(
-            name, branch=branch, model=model, max_output=max_output, format=self.format
+            name,
+            branch=branch,
+            model=model,
+            max_output=max_output,
+            window=window,
+            summariser=summariser,
+            format=self.format,
         )
         opened = _OpenBranch(talk, {}, terms, _spelled(None), _spelled([]))
         if talk.size:

@@ -1,0 +1,251 @@
+"""llms.py: its server with the extension, as people start it, before the scripted provider. The seed's document is the acceptance."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llms")
+
+from refold.integrations.llms_py import install_folder
+from refold.testing import Received, ScriptedUpstream, call, echo, say
+from tests.integrations.frameworks.session import (
+    ROOT,
+    SYSTEM,
+    TURNS,
+    WINDOW,
+    Provider,
+    check_session,
+    question,
+)
+
+NOTES = """
+from tests.integrations.frameworks.session import read_note
+
+
+def __install__(ctx):
+    ctx.register_tool(read_note)
+"""
+WRITER = "writer"
+
+
+@contextmanager
+def running(folder, upstream, settings=None):
+    """The server with a home folder of its own; yields a function that calls it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = folder / "home"
+    extension = install_folder(home / "extensions")
+    if settings is not None:
+        (extension / "config.json").write_text(json.dumps(settings))
+    notes = home / "extensions" / "notes"
+    notes.mkdir(exist_ok=True)
+    (notes / "__init__.py").write_text(NOTES)
+    config = json.loads(files("llms").joinpath("llms.json").read_text(encoding="utf-8"))
+    model = {
+        "limit": {"context": WINDOW, "output": 500},
+        "tool_call": True,
+        "cost": {"input": 0, "output": 0},
+    }
+    config["providers"] = {
+        "scripted": {
+            "enabled": True,
+            "npm": "@ai-sdk/openai-compatible",
+            "api": f"{upstream.url}/v1",
+            "api_key": "any",
+            "stream": False,
+            "models": {name: {"id": name, "name": name, **model} for name in ("scripted", WRITER)},
+        }
+    }
+    config["limits"]["retries"] = 1
+    (home / "llms.json").write_text(json.dumps(config))
+    (home / "providers.json").write_text("{}")
+    own = {key: value for key, value in os.environ.items() if not key.startswith("LLMS_")}
+    own |= {"LLMS_HOME": str(home), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    argv = [str(Path(sys.executable).parent / "llms"), "--serve", str(port)]
+    with (
+        (folder / "server.log").open("a") as log,
+        subprocess.Popen(argv, cwd=folder, env=own, stdout=log, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            fetch = fetcher(f"http://127.0.0.1:{port}")
+            until = time.monotonic() + 60
+            while time.monotonic() < until:
+                assert process.poll() is None, (folder / "server.log").read_text()[-3_000:]
+                try:
+                    fetch("/ext/context_compaction/config")
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            yield fetch
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def fetcher(url):
+    def fetch(path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                text = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+        return json.loads(text) if answer.headers["Content-Type"].startswith("application/json") else text
+
+    return fetch
+
+
+def ask(fetch, messages, thread="harbour", **more):
+    metadata = {"threadId": thread, "nohistory": True, "nostore": True}
+    reply = fetch(
+        "/v1/chat/completions", {"model": "scripted", "messages": messages, "metadata": metadata, **more}
+    )
+    assert isinstance(reply, dict), reply
+    return reply
+
+
+def test_a_session(tmp_path):
+    provider = Provider()
+
+    def answer(received: Received):
+        if not received.request.tools:
+            return "They read the notes of the harbour office, day by day."
+        return provider(received)
+
+    with (
+        ScriptedUpstream(otherwise=answer, window=WINDOW, strict=True) as server,
+        running(tmp_path, server) as fetch,
+    ):
+        messages = [{"role": "system", "content": SYSTEM}]
+        for turn in range(TURNS + 1):
+            messages.append({"role": "user", "content": question(turn)})
+            reply = ask(fetch, messages, max_tokens=500)
+            messages += [*reply.get("tool_history", ()), reply["choices"][0]["message"]]
+        status = fetch("/ext/context_compaction/status")
+        summaries = [one for one in server.requests if not one.request.tools]
+        server.requests[:] = [one for one in server.requests if one not in summaries]
+        del server.answered[: len(summaries)]
+        check_session(server, "llms-py", version("llms-py"))
+    known = status["conversations"]["harbour"]
+    assert known["compaction_count"] >= TURNS // 20
+    assert known["message_count"] == 5 * (TURNS + 1) - 1, "the last reply comes with the next request"
+    assert summaries, "the model of the conversation writes the summaries"
+
+
+def test_the_config_file_and_the_api(tmp_path):
+    with ScriptedUpstream(otherwise=echo) as server:
+        with running(tmp_path, server) as fetch:
+            path = tmp_path / "home/extensions/context_compaction/config.json"
+            assert json.loads(path.read_text()) == fetch("/ext/context_compaction/config"), (
+                "written with the defaults"
+            )
+            assert fetch("/ext/context_compaction/config")["threshold"] == 0.8
+
+            changed = fetch("/ext/context_compaction/config", {"threshold": 0.6, "model": WRITER})
+            assert changed["status"] == "ok"
+            assert changed["config"]["threshold"] == 0.6
+            code, error = fetch("/ext/context_compaction/config", {"threshold": 80})
+            assert (code, "threshold" in error["error"]) == (400, True)
+            code, error = fetch("/ext/context_compaction/config", {"treshold": 0.5})
+            assert (code, "treshold" in error["error"]) == (400, True)
+            assert fetch("/ext/context_compaction/config")["threshold"] == 0.6
+        with running(tmp_path, server) as fetch:
+            assert fetch("/ext/context_compaction/config")["model"] == WRITER, "changes persist"
+
+
+def test_flag_summary_status_and_manual_compaction(tmp_path):
+    def answer(received: Received):
+        return "The tide was noted eight times." if received.model == WRITER else "Noted."
+
+    with (
+        ScriptedUpstream(otherwise=answer, window=WINDOW) as server,
+        running(tmp_path, server, {"model": WRITER, "threshold": 0.7, "typo": 1}) as fetch,
+    ):
+        assert fetch("/ext/context_compaction/config")["threshold"] == 0.7, "one wrong key spoils no other"
+        messages, flagged = [{"role": "system", "content": SYSTEM}], False
+        for at in range(12):
+            messages.append({"role": "user", "content": f"{at}. " + "The tide is high today. " * 80})
+            before = len(server.requests)
+            messages.append(ask(fetch, messages, max_tokens=500)["choices"][0]["message"])
+            sent = server.requests[before:]
+            if flagged:
+                break
+            flagged = fetch("/ext/context_compaction/status")["conversations"]["harbour"]["needs_compaction"]
+        assert [one.model for one in sent] == [WRITER, "scripted"], (
+            "the summary is written by the configured model"
+        )
+        assert sent[0].json["temperature"] == 0.3
+        final = sent[1]
+        assert final.system == SYSTEM
+        assert "[Context Summary]" in final.messages[0].text
+        assert "The tide was noted eight times." in final.messages[0].text
+        known = fetch("/ext/context_compaction/status")["conversations"]["harbour"]
+        assert (known["compaction_count"], known["needs_compaction"]) == (1, False)
+
+        for text in ("One more.", "And another one."):
+            messages.append({"role": "user", "content": text + " The sea is calm." * 100})
+            messages.append(ask(fetch, messages, max_tokens=500)["choices"][0]["message"])
+        assert fetch("/ext/context_compaction/compact", {"conversation": "harbour"})["status"] == "ok"
+        assert fetch("/ext/context_compaction/status")["conversations"]["harbour"]["compaction_count"] == 2
+        assert fetch("/ext/context_compaction/compact", {"conversation": "nothing"})[0] == 400
+        page = fetch("/ext/context_compaction")
+        assert "harbour" in page
+        assert "Context compaction is on" in page
+        assert "tide" not in page
+
+
+def test_a_failed_summary_leaves_the_history_whole(tmp_path):
+    from refold.testing import Refuse
+
+    def answer(received: Received):
+        return Refuse(500) if received.model == WRITER else "Noted."
+
+    with (
+        ScriptedUpstream(otherwise=answer, window=WINDOW) as server,
+        running(tmp_path, server, {"model": WRITER, "threshold": 0.3}) as fetch,
+    ):
+        messages = []
+        for at in range(6):
+            messages.append({"role": "user", "content": f"{at}. " + "The tide is high today. " * 80})
+            messages.append(ask(fetch, messages, max_tokens=500)["choices"][0]["message"])
+        sent = [one for one in server.requests if one.model == "scripted"]
+        assert WRITER in {one.model for one in server.requests}
+        assert len(sent[-1].messages) == 11, "the conversation goes on with its full history"
+        assert fetch("/ext/context_compaction/status")["conversations"]["harbour"]["needs_compaction"], (
+            "the flag stays"
+        )
+
+
+def test_off_means_off(tmp_path):
+    with ScriptedUpstream(otherwise=echo) as server, running(tmp_path, server, {"enabled": False}) as fetch:
+        ask(fetch, [{"role": "user", "content": "Hello."}])
+        assert fetch("/ext/context_compaction/status") == {"enabled": False, "conversations": {}}
+
+
+def test_a_loop_of_tools_in_one_request_fits(tmp_path):
+    script = [
+        say(call("read_note", {"number": 2 * at}), call("read_note", {"number": 2 * at + 1}))
+        for at in range(9)
+    ]
+    with (
+        ScriptedUpstream(*script, otherwise="Done.", window=WINDOW, strict=True) as server,
+        running(tmp_path, server) as fetch,
+    ):
+        reply = ask(fetch, [{"role": "user", "content": "Read all."}], max_tokens=500)
+    assert len(server.requests) == len(server.answered), "nothing was refused"
+    assert reply["choices"][0]["message"]["content"] == "Done."
