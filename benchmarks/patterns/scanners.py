@@ -13,7 +13,6 @@ import msgspec
 
 import refold
 from refold.cli.output import plain
-from refold.core import search_terms
 from refold.core.digest.extract import digest
 from refold.core.digest.facts import Facts, index_message, term_ids
 from refold.core.digest.ledger import EMPTY, Ledger, entries, identifiers, merge, rules
@@ -27,7 +26,8 @@ from refold.core.digest.typed_text import typed_passages
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
 from refold.core.prompts import fenced, split_text
-from refold.core.search_terms import phrases
+from refold.core.search import terms as search_terms
+from refold.core.search.terms import phrases
 from refold.core.secrets.redact import redact, redact_message, values_of
 from refold.core.stages.truncate import HANDLE_MARK, truncate
 from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept

@@ -25,7 +25,7 @@ from refold.core.assemble import RECALL
 from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.plan_inputs import Now, effective_for
-from refold.core.search_terms import limit_query
+from refold.core.search.terms import limit_query
 from refold.core.shown import handle_of
 from refold.core.stages.media import describe
 from refold.core.unread_cut import largest_result

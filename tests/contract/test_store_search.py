@@ -35,11 +35,16 @@ async def test_a_hit_says_where_it_is(store):
     assert (hit.conversation, hit.branch, hit.seq) == ("talk", head.branch, 1)
 
 
-async def test_messages_that_hold_all_words_come_alone(store):
-    await say(store, await begin(store), "storm at sea", "a storm on land", "the sea is calm")
+async def ranked(store: Store, query: str) -> list[int]:
+    return [hit.seq for hit in await store.search(ANNA, query)]
 
-    assert await seqs(store, "storm sea") == [0]
-    assert await seqs(store, "sea, storm!") == [0]
+
+async def test_messages_that_hold_all_words_come_first(store):
+    await say(store, await begin(store), "the storm at sea", "a storm on land", "the sea is calm")
+
+    assert await ranked(store, "storm sea") == [0, 2, 1]
+    assert (await ranked(store, "sea, storm!"))[0] == 0
+    assert await ranked(store, '"storm at sea"') == [0]
 
 
 async def test_where_no_message_holds_all_words_those_with_some_are_found(store):
@@ -225,3 +230,119 @@ async def test_a_message_without_text_is_not_found(store):
     await store.commit(head, Batch(at=1.0, messages=(message(0, ""), message(1, "storm"))))
 
     assert await seqs(store, "storm") == [1]
+
+
+TALK = [
+    "When does the night boat from Vik leave?",
+    "At half past two, from pier 7.",
+    "I painted the old boats in the harbour last summer.",
+    "Painting boats! How long did it take you?",
+    "Two weeks, the harbour master helped me.",
+    "The storm closed the harbour, no boat left for 3 days.",
+    "Where did you sleep in the storm?",
+    "In the boathouse of my brother, with his children.",
+    "his child was ill, and the doctors came by boat",
+    "see src/boat/pier.py line 40: raised KeyError 'pier_id'",
+    "请把数据库迁移到新的服务器",
+    "Wann fährt das Nachtboot, und fahren die Boote im Sturm?",
+]
+QUERIES = [
+    "boat",
+    "painting boats",
+    "When did the storm close the harbour?",
+    "children of the brother",
+    "did the doctor visit the child by boat",
+    "src/boat/pier.py",
+    "pier_id",
+    "harbor storm",
+    '"old boats" -storm',
+    "数据库",
+    "wann fuhr das Boot im Sturm",
+    "the of and",
+]
+
+
+async def test_every_store_gives_the_same_order(store_set):
+    """Tolerance: none. Each store counts the same words, and one function ranks them; scores differ by rounding at most."""
+    stores = await store_set.open()
+    try:
+        for store in stores:
+            first = await say(store, await begin(store), *TALK)
+            side = new_head(branch="talk/side")
+            await say(store, await store.fork(first, 4, side, first_session(side, 4)), "a boat on the side")
+            await say(store, await begin(store, "other"), *reversed(TALK))
+        for query in QUERIES:
+            orders = [
+                [
+                    (hit.conversation, hit.branch, hit.seq, round(hit.score, 6))
+                    for hit in await store.search(ANNA, query)
+                ]
+                for store in stores
+            ]
+            assert orders[0] == orders[1] == orders[2], query
+            assert orders[0] or query == "the of and"
+            sessions = [[one.id for _, one in await store.search_sessions(ANNA, query)] for store in stores]
+            assert sessions[0] == sessions[1] == sessions[2], query
+    finally:
+        await store_set.close(stores)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("boats", [0, 2, 3, 5, 8, 9]),
+        ("take children", [7, 3, 8]),
+        ("what was painted", [3, 2]),
+        ("hrabour", [4, 5, 2]),
+        ("Boote", [11]),
+        ("das Boot", [11]),
+        ("7", [1]),
+        ('"harbour master"', [4]),
+        ("harbour -storm", [4, 2]),
+    ],
+)
+async def test_words_are_found_in_their_other_forms_and_with_a_typing_error(store, query, expected):
+    await say(store, await begin(store), *TALK)
+
+    found = [hit.seq for hit in await store.search(ANNA, query)]
+    assert sorted(found) == sorted(expected)
+
+
+async def test_an_answer_is_found_beside_its_question(store):
+    await say(
+        store, await begin(store), "Nothing.", "Where did you sleep in the big storm?", "In a barn.", "Oh."
+    )
+
+    assert (await ranked(store, "where did they sleep in the big storm"))[:2] == [1, 2]
+    assert await ranked(store, "storm") == [1]
+
+
+async def test_a_hidden_message_beside_a_match_is_not_found(store):
+    hidden = structs.replace(message(1, "In a barn."), is_findable=False)
+    said = (message(0, "Where did you sleep in the big storm?"), hidden)
+    await store.commit(await begin(store), Batch(at=1.0, messages=said))
+
+    assert await ranked(store, "where did they sleep in the big storm") == [0]
+
+
+async def test_the_name_of_a_speaker_is_searched(store):
+    body = b'{"role": "user", "name": "Caroline", "content": "Good morning"}'
+    await store.commit(
+        await begin(store),
+        Batch(at=1.0, messages=(structs.replace(message(0, ""), body=body), message(1, "storm"))),
+    )
+
+    assert await ranked(store, "caroline") == [0]
+
+
+async def test_a_session_is_found_by_its_whole_text(store):
+    head = await say(store, await begin(store), "storm", "calm sea")
+    await compact(store, head, 2)
+    await say(store, await begin(store, "other"), "storm", "storm")
+
+    found = await store.search_sessions(ANNA, "storm sea")
+    assert [name for name, _ in found] == ["talk", "other"]
+    assert await store.search_sessions(ANNA, "storm", conversation="other") == [
+        one for one in found if one[0] == "other"
+    ]
+    assert await store.search_sessions(ANNA, "") == []

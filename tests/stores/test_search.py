@@ -5,35 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.search_terms import phrases
-from refold.stores.search import CONSIDERED, scope, weigh, within, worth
-from refold.stores.sql.search import spell_query
+from refold.core.search.query import Term, parse_query
+from refold.core.search.terms import phrases
+from refold.stores.search import scope, within
+from refold.stores.sql.search import spell_match
 
 
-def test_rare_parts_weigh_more_and_those_that_are_everywhere_are_left_out():
-    weighed = weigh([("the",), ("storm",), ("nowhere",), ("sea",)], [CONSIDERED, 3, 0, CONSIDERED])
+def test_a_search_is_spelt_for_each_database():
+    query = parse_query('"max page" storm -calm')
+    terms = [Term((("max", "page"),)), Term((("storm",), ("storms",)))]
 
-    assert weighed[("storm",)] > weighed[("the",)]
-    assert ("nowhere",) not in weighed
-    assert len(weighed) == 2, "one that is everywhere fills what is looked at"
-    assert list(weigh([("the",)], [CONSIDERED])) == [("the",)], "where there is nothing else it has to do"
-
-
-def test_a_message_is_worth_more_the_more_it_holds_and_the_shorter_it_is():
-    assert worth([2], [1.0], 50) > worth([1], [1.0], 50)
-    assert worth([1], [1.0], 10) > worth([1], [1.0], 500)
-    assert worth([1, 1], [1.0, 1.0], 50) > worth([2, 0], [1.0, 1.0], 50)
-    assert worth([1, 0], [5.0, 1.0], 50) > worth([0, 1], [5.0, 1.0], 50)
-    assert worth([0], [1.0], 50) == 0
-
-
-def test_queries_are_spelt_for_each_database():
-    wanted = [("max", "page"), ("storm",)]
-
-    assert spell_query("sqlite", wanted, every=True) == '"max page" AND "storm"'
-    assert spell_query("sqlite", wanted, every=False) == '"max page" OR "storm"'
-    assert spell_query("postgres", wanted, every=True) == "(max <-> page) & (storm)"
-    assert spell_query("postgres", wanted, every=False) == "(max <-> page) | (storm)"
+    assert spell_match("sqlite", "mark", query, terms) == (
+        '(scope : mark AND text : (("max page" OR "storm" OR "storms") AND ("max page"))) NOT text : ("calm")'
+    )
+    assert spell_match("postgres", "mark", query, terms) == (
+        "mark & ((max <-> page) | (storm) | (storms)) & ((max <-> page)) & !((calm))"
+    )
 
 
 @given(st.text())

@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 from refold.core.fold import Folded
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
-from refold.core.search_terms import limit_query
+from refold.core.search.terms import limit_query
 from refold.core.shown import handle_of
 from refold.core.stages.tool_results import Prune, ToolRule
 from refold.core.triggers import ASKED_FOR

@@ -18,7 +18,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from os import PathLike
 from typing import Any, Self
@@ -29,7 +29,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.policy import Policy
-from refold.core.search_terms import limit_query
+from refold.core.search.query import mark_words, parse_query
+from refold.core.search.terms import limit_query
 from refold.core.shown import handle_of
 from refold.engine.arguments import (
     check_days,
@@ -106,6 +107,12 @@ class FoundMessage(Struct, frozen=True):
     score: float
     damage: str = ""
     """Why the message cannot be read, such as "message 3 cannot be read"; then there is no text. Empty where it can."""
+    session: str = ""
+    """The id of the session that holds it; empty if that was undone."""
+    at: float = 0.0
+    """When it was stored, in seconds since the epoch; 0 if not known."""
+    marks: tuple[tuple[int, int], ...] = ()
+    """Where the words of the query are in `text`, as pairs of offsets."""
 
 
 class ConversationLine(Struct, frozen=True, kw_only=True):
@@ -642,32 +649,53 @@ class Engine:
         return await self.store.written(self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
-        """Find messages of every conversation that contain the words, best first; last, of the conversations
-        used last, replies that no request has sent back yet. `name` restricts them to one conversation. A
-        message that several branches of a conversation hold is found once, in the branch used last if it is
-        there. A damaged message has no text; its `damage` says why. Of a longer text, the first 1,000
-        characters are words to look for.
+        """Find messages of every conversation by words, best first; last, of the conversations used last,
+        replies that no request has sent back yet. `name` restricts them to one conversation. A message that
+        several branches of a conversation hold is found once, in the branch used last if it is there. A
+        damaged message has no text; its `damage` says why.
+
+            await engine.search('"night boat" harbour -storm after:2026-05')
+
+        Words count in all their forms, and stop words only if there is nothing else. `"a phrase"` must occur
+        as it is, `-word` must not; `in:NAME`, `from:user`, `after:2026-05-31` and `before:2026-06` restrict
+        the messages. Of a longer text, the first 1,000 characters are words to look for.
         """
         check_text(words, "words")
         check_text(name, "name")
         words = limit_query(words)
         most, branches = checked(limit), dict[str, str]()
         hits = await self.store.search(self.owner, words, conversation=name, limit=COPIES * most)
+        messages = await self._stored(hits)
         found = dict[tuple[str, bytes], tuple[SearchHit, Head | None, StoredMessage | None]]()
         for hit in hits:
-            head = await self.store.head(self.owner, hit.conversation, hit.branch)
-            stored = next(iter(await self.store.pick(head, [hit.seq])), None) if head else None
             if hit.conversation not in branches:
                 latest = await self.store.head(self.owner, hit.conversation)
                 branches[hit.conversation] = latest.branch if latest else ""
-            body = stored.body if stored else b""
+            head, message = messages.get((hit.branch, hit.seq), (None, None))
+            body = message.body if message else b""
             key = hit.conversation, sha256(body or f"{hit.branch} {hit.seq}".encode()).digest()
             if key not in found or hit.branch == branches[hit.conversation]:
-                found[key] = hit, head, stored
+                found[key] = hit, head, message
         for reply in await self._newest_replies(words, name) if len(found) < most else ():
             hit, _, stored = reply
             found.setdefault((hit.conversation, sha256(stored.body if stored else b"").digest()), reply)
-        return [await self._found(*one, words) for one in [*found.values()][:most]]
+        best = [*found.values()][:most]
+        sessions = await self.store.holding(self.owner, [(hit.branch, hit.seq) for hit, _, _ in best])
+        return [await self._found(*one, words, sessions) for one in best]
+
+    async def _stored(
+        self, hits: Sequence[SearchHit]
+    ) -> dict[tuple[str, int], tuple[Head | None, StoredMessage | None]]:
+        """Return the messages of hits, by branch and number, with the heads of their branches."""
+        found = dict[tuple[str, int], tuple[Head | None, StoredMessage | None]]()
+        for branch, conversation in {hit.branch: hit.conversation for hit in hits}.items():
+            head = await self.store.head(self.owner, conversation, branch)
+            numbers = [hit.seq for hit in hits if hit.branch == branch]
+            for message in await self.store.pick(head, numbers) if head else ():
+                found[branch, message.seq] = head, message
+            for number in numbers:
+                found.setdefault((branch, number), (head, None))
+        return found
 
     async def _newest_replies(
         self, words: str, name: str
@@ -689,15 +717,33 @@ class Engine:
         return found
 
     async def _found(
-        self, hit: SearchHit, head: Head | None, stored: StoredMessage | None, words: str
+        self,
+        hit: SearchHit,
+        head: Head | None,
+        stored: StoredMessage | None,
+        words: str,
+        sessions: Sequence[Session],
     ) -> FoundMessage:
         """Return a found message with the passage that matches the words."""
-        found = FoundMessage(hit.conversation, hit.branch, handle_of(hit.seq), "", hit.score)
+        holder = next((one.id for one in sessions if one.branch == hit.branch and one.holds(hit.seq)), "")
+        found = FoundMessage(
+            hit.conversation,
+            hit.branch,
+            handle_of(hit.seq),
+            "",
+            hit.score,
+            session=holder,
+            at=stored.at if stored else 0.0,
+        )
         if head is None or stored is None:
             return found
-        read = partial(passage, stored, head, words, max_tokens=PASSAGE)
+
+        def read() -> FoundMessage:
+            text = passage(stored, head, words, max_tokens=PASSAGE)
+            return structs.replace(found, text=text, marks=tuple(mark_words(text, parse_query(words))))
+
         try:
-            return structs.replace(found, text=await run_text_work(len(stored.body), read))
+            return await run_text_work(len(stored.body), read)
         except Damaged as error:
             return structs.replace(found, damage=error.what)
 

@@ -15,7 +15,7 @@ from operator import itemgetter
 from msgspec import Struct
 
 from refold.core.digest.facts import Facts, index_message
-from refold.core.digest.search import excerpt, find, mentions, messages_with_terms
+from refold.core.digest.search import excerpt, find, messages_with_terms
 from refold.core.fold import Folded
 from refold.core.measure import CharacterEstimate
 from refold.core.shown import handle_of, part_of
@@ -163,10 +163,7 @@ async def search(journal: Journal, state: State, query: str, *, max_tokens: int)
         messages, damaged = _readable(rows, head)
         note = f"{', '.join(map(handle_of, damaged))} [damaged: cannot be read]" if damaged else ""
         room = max_tokens - (counter.text(f"\n{note}") if note else 0)
-        # If no message has all of the words, a store matches any of them, and every text has an `of`.
-        ranked = [
-            (seq, messages[seq]) for seq in numbers if seq in messages and mentions(messages[seq], query)
-        ]
+        ranked = [(seq, messages[seq]) for seq in numbers if seq in messages]
         passages = _passages(ranked, query, budget=room, window=window, counter=counter)
         passages = passages or actions.search(state, query, max_tokens=room)
         return "\n".join(filter(None, (passages, note)))

@@ -143,8 +143,8 @@ async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[Stored
 
 SHORTEST_ID = 6
 """The shortest prefix that names a session: a shorter one is more likely a word."""
-HITS = 200
-"""Messages that are searched to find sessions: the best ones are mostly in a few sessions."""
+SESSIONS = 100
+"""Sessions that are taken by words: more than anybody looks at, so that those in both lists can rise."""
 NEAREST = 20
 """Sessions that are taken by meaning: twice as many as are shown, so that those in both lists can rise."""
 DAMPING = 10
@@ -173,10 +173,7 @@ async def find_sessions(
 
 async def _by_words(store: Store, owner: str, words: str, name: str) -> list[Named]:
     """Return sessions whose messages contain the words."""
-    hits = await store.search(owner, words, conversation=name, limit=HITS)
-    places = {hit.branch: hit.conversation for hit in hits}
-    found = await store.holding(owner, [(hit.branch, hit.seq) for hit in hits])
-    return [(places[one.branch], one) for one in found]
+    return await store.search_sessions(owner, words, conversation=name, limit=SESSIONS)
 
 
 async def _by_meaning(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:

@@ -100,6 +100,10 @@ class Session(Struct, frozen=True, kw_only=True):
     at: float = 0.0
     closed_at: float | None = None
 
+    def holds(self, seq: int) -> bool:
+        """Whether a message of its branch is in its range."""
+        return self.first <= seq and (self.last is None or seq < self.last)
+
 
 class Compaction(Struct, frozen=True, kw_only=True):
     """One change to the shown messages of a branch, from its plan to its end."""

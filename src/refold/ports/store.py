@@ -138,11 +138,17 @@ class Conversations(Protocol):
     async def search(
         self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
     ) -> list[SearchHit]:
-        """Messages that contain the words, best match first.
+        """Messages that match a query of `refold.core.search.query`, best match first; each message once.
 
         With `conversation`, only messages of that conversation; with `branch`, only messages of that branch, including those
         it shares with its base.
         """
+        ...
+
+    async def search_sessions(
+        self, owner: str, query: str, *, conversation: str = "", limit: int = 20
+    ) -> list[tuple[str, Session]]:
+        """Live sessions with messages that match a query, each with its conversation, best first."""
         ...
 
     async def damaged(self, head: Head) -> list[int]:

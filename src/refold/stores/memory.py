@@ -11,15 +11,18 @@ so an error leaves them unchanged. This is the reference for a transaction of th
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial, reduce
 from hashlib import sha256
 from operator import add
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from refold.core.search_terms import Phrase, fragments, phrases, words
+from refold.core.search.query import Query, Term, parse_query
+from refold.core.search.ranking import Match, Place, rank_sessions
+from refold.core.search.terms import Phrase, spaced
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -55,47 +58,107 @@ from refold.ports.records import (
     counted,
     day_of,
 )
-from refold.stores.search import Nearest, said, weigh, worth
+from refold.stores.search import Nearest, find_matches, find_messages, said, session_holding
 from refold.text_work import run_text_work
+
+T = TypeVar("T")
 
 # The tables of one owner, and their search
 
-# Search in memory, without an index: every text is scanned. Each word is between two spaces, so a
-# word is counted by searching for it with its spaces, and a phrase is a longer such text.
-
-_GAP = "  "
+# Search in memory, without an index: the words of every text are looked through.
 
 
 def prepare(text: str) -> str:
     """The searchable form of a text."""
-    return _spell(words(text))
+    return spaced(text)
 
 
-def search(texts: Mapping[Head, Sequence[str]], query: str, limit: int) -> list[SearchHit]:
-    """Messages of branches that match all parts of a query; if there are none, those that match some of them."""
-    wanted = phrases(query)
-    hits = list(_match(texts, dict.fromkeys(wanted, 1.0), len(wanted)))
-    if not hits:
-        parts = fragments(wanted)
-        counts = [len(list(_match(texts, {part: 1.0}, 1))) for part in parts]
-        hits = list(_match(texts, weigh(parts, counts), 1))
-    return sorted(hits, key=lambda hit: (-hit.score, -hit.seq))[:limit]
+class _Texts:
+    """The matches of one search in texts in memory. The methods are those of `MatchSource`."""
+
+    def __init__(
+        self,
+        texts: Mapping[Head, Sequence[str]],
+        query: Query,
+        is_wanted: Callable[[Head, int], bool],
+        is_spoken: Callable[[Head, int], bool],
+    ) -> None:
+        self._query, self._is_wanted, self._is_spoken = query, is_wanted, is_spoken
+        self._texts, self._held = texts, dict[tuple[str, int], tuple[Head, list[str]]]()
+        wanted = {word for term in query.terms for phrase in term.phrases for word in phrase}
+        self._read(wanted)
+
+    def _read(self, wanted: AbstractSet[str]) -> None:
+        """Split the texts that have one of the words."""
+        for head, texts in self._texts.items():
+            for seq, text in enumerate(texts, head.base_seq):
+                if (head.branch, seq) not in self._held and not wanted.isdisjoint(words := text.split(" ")):
+                    self._held[head.branch, seq] = head, words
+
+    def count(self, terms: Sequence[Term]) -> Generator[Any, Any, list[int]]:
+        yield from ()
+        wanted = {word for term in terms for phrase in term.phrases for word in phrase}
+        self._read(wanted)
+        return [sum(self._is_match(words, [term]) for _, words in self._held.values()) for term in terms]
+
+    def size(self) -> Generator[Any, Any, int]:
+        yield from ()
+        return sum(map(len, self._texts.values()))
+
+    def find(self, chosen: Sequence[Term], others: Sequence[Term]) -> Generator[Any, Any, list[Match]]:
+        yield from ()
+        return [
+            Match(
+                head.conversation,
+                branch,
+                seq,
+                len(words),
+                tuple(_occurrences(words, one) for one in (*chosen, *others)),
+            )
+            for (branch, seq), (head, words) in sorted(self._held.items(), key=lambda one: -one[0][1])
+            if self._is_match(words, chosen) and self._is_wanted(head, seq)
+        ]
+
+    def findable(self, places: Sequence[Place]) -> Generator[Any, Any, set[Place]]:
+        yield from ()
+        heads = {head.branch: head for head in self._texts}
+        return {
+            (branch, seq)
+            for branch, seq in places
+            if (head := heads.get(branch)) is not None
+            and 0 <= seq - head.base_seq < len(self._texts[head])
+            and self._texts[head][seq - head.base_seq]
+            and self._is_wanted(head, seq)
+            and self._is_spoken(head, seq)
+        }
+
+    def _is_match(self, words: list[str], terms: Sequence[Term]) -> bool:
+        return (
+            any(_occurrences(words, term) for term in terms)
+            and all(_times(words, phrase) for phrase in self._query.required)
+            and not any(_times(words, phrase) for phrase in self._query.excluded)
+        )
 
 
-def _match(
-    texts: Mapping[Head, Sequence[str]], weighed: Mapping[Phrase, float], needed: int
-) -> Iterator[SearchHit]:
-    spelt, weights = [_spell(phrase) for phrase in weighed], list(weighed.values())
-    for head, held in texts.items():
-        for seq, text in enumerate(held, head.base_seq):
-            counts = [text.count(phrase) for phrase in spelt]
-            if weights and sum(map(bool, counts)) >= needed:
-                score = worth(counts, weights, text.count(_GAP) + 1)
-                yield SearchHit(conversation=head.conversation, branch=head.branch, seq=seq, score=score)
+def _occurrences(words: list[str], term: Term) -> int:
+    return sum(_times(words, phrase) for phrase in term.phrases)
 
 
-def _spell(phrase: Sequence[str]) -> str:
-    return f" {_GAP.join(phrase)} "
+def _times(words: list[str], phrase: Phrase) -> int:
+    count = words.count(phrase[0])
+    if len(phrase) == 1 or not count:
+        return count
+    size = len(phrase)
+    return sum(tuple(words[at : at + size]) == phrase for at, word in enumerate(words) if word == phrase[0])
+
+
+def _at_once(steps: Generator[Any, Any, T]) -> T:
+    """The result of steps that wait for nothing."""
+    try:
+        next(steps)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    raise AssertionError
 
 
 HAS_ENDED = ("installed", "failed", "superseded", "undone")
@@ -544,9 +607,6 @@ def searched(messages: Sequence[StoredMessage]) -> list[str]:
     return [prepare(said(one.format, one.body) if one.is_findable else "") for one in messages]
 
 
-T = TypeVar("T")
-
-
 class MemoryStore:
     """A store in memory; its data is lost when it is closed."""
 
@@ -834,13 +894,55 @@ class MemoryStore:
     async def search(
         self, owner: str, query: str, *, conversation: str = "", branch: Head | None = None, limit: int = 20
     ) -> list[SearchHit]:
-        tables = self._tables(owner)
+        parsed = parse_query(query)
+        source = self._source(owner, parsed, conversation, branch)
+        return (
+            []
+            if source is None
+            else await run_text_work(source[1], lambda: _at_once(find_messages(parsed, source[0](), limit)))
+        )
+
+    async def search_sessions(
+        self, owner: str, query: str, *, conversation: str = "", limit: int = 20
+    ) -> list[tuple[str, Session]]:
+        parsed, tables = parse_query(query), self._tables(owner)
+        source = self._source(owner, parsed, conversation, None)
+        if source is None:
+            return []
+        matches, weights = await run_text_work(source[1], lambda: _at_once(find_matches(parsed, source[0]())))
+        live = [one for one in tables.sessions.values() if one.state == "live"]
+        holders = [
+            session_holding([one for one in live if one.branch == match.branch], match) for match in matches
+        ]
+        places = {match.branch: match.conversation for match in matches}
+        best = [tables.sessions[which] for which, _ in rank_sessions(matches, weights, holders) if which]
+        return [(places[one.branch], one) for one in best[:limit]]
+
+    def _source(
+        self, owner: str, query: Query, conversation: str, branch: Head | None
+    ) -> tuple[Callable[[], _Texts], int] | None:
+        """The texts that a query is about, and how many characters they have."""
+        if not query.terms or (conversation and query.conversation not in {"", conversation}):
+            return None
+        place, tables = conversation or query.conversation, self._tables(owner)
         ends = {link: end for link, _, end in tables.line(branch)} or dict.fromkeys(tables.heads, EVERYTHING)
         heads = [tables.heads[link] for link in ends if link in tables.heads]
-        places = [head for head in heads if conversation in {"", head.conversation}]
-        held = {head: tables.texts[head.branch][: ends[head.branch] - head.base_seq] for head in places}
+        held = {
+            head: tables.texts[head.branch][: ends[head.branch] - head.base_seq]
+            for head in heads
+            if place in {"", head.conversation}
+        }
+        messages = {head.branch: tables.messages[head.branch] for head in held}
+
+        def is_wanted(head: Head, seq: int) -> bool:
+            one = messages[head.branch][seq - head.base_seq]
+            return query.after <= one.at < query.before and query.role in {"", one.role}
+
+        def is_spoken(head: Head, seq: int) -> bool:
+            return messages[head.branch][seq - head.base_seq].role in {"user", "assistant"}
+
         size = sum(len(text) for texts in held.values() for text in texts)
-        return await run_text_work(size, search, held, query, limit)
+        return partial(_Texts, held, query, is_wanted, is_spoken), size
 
     async def plan(self, owner: str, compaction: Compaction) -> Compaction:
         tables = self._tables(owner)
@@ -1118,8 +1220,7 @@ def _add_call(
 
 
 def _holds(row: Session, branch: str, seq: int) -> bool:
-    is_within = row.first <= seq and (row.last is None or seq < row.last)
-    return row.branch == branch and row.state == "live" and is_within
+    return row.branch == branch and row.state == "live" and row.holds(seq)
 
 
 def _newest(limit: int, rows: Iterable[T], wanted: Callable[[T], bool] = lambda _: True) -> list[T]:

@@ -1,6 +1,6 @@
 """The parts of a search that all stores share: words, scores and vectors.
 
-Each database has its own rules for words, so `refold.core.search_terms` splits texts and queries into words,
+Each database has its own rules for words, so `refold.core.search.terms` splits texts and queries into words,
 and a database sees plain words with spaces between them. A query is never interpreted as a database's search
 syntax. A match is scored from the message alone, and the rarity of a word from the owner's messages
 alone: with statistics of the whole database, one owner's messages would change the order of another's results.
@@ -10,55 +10,129 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from heapq import nlargest
-from math import log as ln
 from operator import mul
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
 
 from refold.core.digest.facts import text_of
-from refold.core.search_terms import Phrase
+from refold.core.search.query import Query, Term
+from refold.core.search.ranking import Match, Place, rank_messages, rarity
 from refold.model.errors import Damaged
 from refold.model.message import Reasoning
-from refold.ports.records import read_body
+from refold.ports.records import SearchHit, Session, read_body
 
-CONSIDERED = 2_000
-"""Number of matching messages, newest first, that are ranked: if there are more, the words do not discriminate."""
-_SATURATION = 1.2
-_LENGTH = 0.75
-_AVERAGE = 100
-"""Usual number of words in a message."""
+CONSIDERED = 1_000
+"""Messages that are ranked: those with the rarest terms. The rest of the terms only adds to their scores."""
 
 
-def weigh(parts: Sequence[Phrase], counts: Sequence[int]) -> dict[Phrase, float]:
-    """The weight of each part of a query: rare parts weigh more. Parts that occur everywhere are left out, if there are others."""
-    weighed, left = dict[Phrase, float](), CONSIDERED
-    for count, part in sorted(zip(counts, parts, strict=True), key=lambda one: one[0]):
-        if count and (left > 0 or not weighed):
-            weighed[part] = ln(1 + CONSIDERED / count)
-            left -= count
-    return weighed
+class MatchSource(Protocol):
+    """What a store knows about the messages in the scope of one search. The methods are transactions; a store without statements
+    returns at once.
+    """
+
+    def count(self, terms: Sequence[Term]) -> Generator[Any, Any, list[int]]:
+        """The number of messages that have a term, for each of the terms; an estimate if there are many."""
+        ...
+
+    def size(self) -> Generator[Any, Any, int]:
+        """The number of all messages."""
+        ...
+
+    def find(self, chosen: Sequence[Term], others: Sequence[Term]) -> Generator[Any, Any, list[Match]]:
+        """Messages that have one of the chosen terms, at most `CONSIDERED`, the newest, with the counts of all terms."""
+        ...
+
+    def findable(self, places: Sequence[Place]) -> Generator[Any, Any, set[Place]]:
+        """Those of the places that are messages of a person or a model that a search may find."""
+        ...
 
 
-def worth(counts: Sequence[int], weights: Sequence[float], length: int) -> float:
-    """The score of a message, from its number of words and the occurrences of each part."""
-    damping = _SATURATION * (1 - _LENGTH + _LENGTH * length / _AVERAGE)
-    return sum(
-        weight * count / (count + damping) for count, weight in zip(counts, weights, strict=True) if count
+def find_matches(query: Query, source: MatchSource) -> Generator[Any, Any, tuple[list[Match], list[float]]]:
+    """The messages that match a query, and the weights of the terms in their counts.
+
+    A term that no message has is replaced by its parts, or by words one typing error away. The rarest terms choose the messages;
+    all terms count in them.
+    """
+    counts = yield from source.count(query.terms)
+    counted = [(count, term) for count, term in zip(counts, query.terms, strict=True) if count]
+    lacking = [term for count, term in zip(counts, query.terms, strict=True) if not count]
+    instead = [
+        other for term in lacking if term.phrases[0] not in query.required for other in term.alternatives()
+    ]
+    if instead:
+        counts = yield from source.count(instead)
+        counted += [(count, term) for count, term in zip(counts, instead, strict=True) if count]
+    if not counted:
+        return [], []
+    size = yield from source.size()
+    counted.sort(key=lambda one: one[0])
+    room, chosen = CONSIDERED, 0
+    for count, _ in counted:
+        if chosen and count > room:
+            break
+        room, chosen = room - count, chosen + 1
+    terms = [term for _, term in counted]
+    weights = [term.weight * rarity(count, size) for count, term in counted]
+    matches = yield from source.find(terms[:chosen], terms[chosen:])
+    return matches, weights
+
+
+def find_messages(query: Query, source: MatchSource, limit: int) -> Generator[Any, Any, list[SearchHit]]:
+    """The best messages of a search."""
+    matches, weights = yield from find_matches(query, source)
+    ranked = rank_messages(matches, weights, limit=2 * limit + 50 if matches else 0)
+    beside = (
+        {(one.branch, one.seq) for one in ranked if not one.is_match} if query.takes_neighbours else set()
     )
+    kept = (yield from source.findable(sorted(beside))) if beside else set()
+    return [
+        SearchHit(conversation=one.conversation, branch=one.branch, seq=one.seq, score=one.score)
+        for one in ranked
+        if one.is_match or (one.branch, one.seq) in kept
+    ][:limit]
+
+
+def session_holding(sessions: Iterable[Session], match: Match) -> str:
+    """The id of the live session that holds a match; empty if none does."""
+    held = [one for one in sessions if one.holds(match.seq)]
+    return max(held, key=lambda one: one.first).id if held else ""
 
 
 def said(wire: str, body: bytes) -> str:
-    """The searchable text of a message: all but reasoning; empty if its content is not stored or damaged."""
+    """The searchable text of a message: all but reasoning, after the name of the speaker if there is one; empty if its content is
+    not stored or damaged.
+    """
     try:
         message = read_body(body, wire) if body else None
     except Damaged:
         message = None
     if message is None:
         return ""
-    return "\n".join(text_of(part) for part in message.parts if not isinstance(part, Reasoning))
+    texts = [text_of(part) for part in message.parts if not isinstance(part, Reasoning)]
+    return "\n".join([name, *texts] if (name := _speaker(body)) else texts)
+
+
+class _Named(Struct):
+    name: str = ""
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+
+
+def _speaker(body: bytes) -> str:
+    """The name of a participant, which the chat format has beside the role."""
+    if b'"name"' not in body:
+        return ""
+    try:
+        return _NAMED.decode(body).name
+    except msgspec.MsgspecError:
+        return ""
 
 
 @lru_cache(maxsize=1_024)

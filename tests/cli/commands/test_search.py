@@ -8,21 +8,27 @@ import json
 import pytest
 
 from refold import Engine
+from refold.cli.output import when
 
 
 def test_a_search_answers_with_handles_that_recall_takes(kept):
-    found = json.loads(kept("search", "half an hour gap", "--json").out)["found"]
+    found = json.loads(kept("search", '"half an hour" gap', "--json").out)["found"]
 
     assert {one["conversation"] for one in found} == {"shifts"}
     recalled = kept("recall", "shifts", found[0]["handle"])
     assert recalled.code == 0
-    assert "half_an_hour" in recalled.out
+    assert "half an hour" in recalled.out
+    assert all("half an hour" in one["text"].replace("_", " ") or one["marks"] for one in found)
 
 
 def test_people_see_the_conversation_and_the_passages(kept):
     shown = kept("search", "ferry leave", "--in", "ferry")
+    (found,) = json.loads(kept("search", "ferry leave", "--in", "ferry", "--json").out)["found"]
 
-    assert shown.out == "ferry\n  #m0 user: When does the ferry leave?\n"
+    first, second = shown.out.splitlines()
+    assert first == f"ferry  session {found['session'][:8]}  {when(found['at'])}"
+    assert second == "  #m0 user: When does the ferry leave?"
+    assert [found["text"][start:end] for start, end in found["marks"]] == ["ferry", "leave"]
     assert "1 message\nhint: `refold recall" in shown.err
 
 
@@ -69,9 +75,11 @@ def test_the_branch_is_told_where_there_are_several(kept, store):
             return branch
 
     branch = asyncio.run(fork())
-    told = kept("search", "ferry Sundays", "--in", "ferry").out
+    told = kept("search", "ferry Sundays", "--in", "ferry").out.splitlines()
 
-    assert told == f"ferry  branch {branch[:8]}\n  #m1 user: A ferry on Sundays?\n"
+    assert f"branch {branch[:8]}" in told[0]
+    assert told[1] == "  #m1 user: A ferry on Sundays?"
+    assert told[3] == "  #m0 user: When does the ferry leave?", "one of the words is enough, and counts less"
     assert "Sundays" in kept("recall", "ferry", "#m1", "--branch", branch[:8]).out
 
 
@@ -85,3 +93,44 @@ def test_nothing_found_is_said_and_is_no_error(kept):
     assert (nothing.code, nothing.out) == (1, "")
     assert nothing.err.startswith("nothing that was said holds these words\n")
     assert kept("search", "  ").code == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "the of and",
+        "ferry " * 2_000,
+        "x" * 10_000,
+        'ferry AND (leave OR "',
+        "NEAR(ferry leave, 2) ^ferry {ferry}: ferry* -",
+        "ferry:* & !leave | <2>",
+        "fer* %erry _erry",
+        "渡轮 几点 출발 паром когда",
+        "ferry \udce4\ud800",
+        "before:soon after: in: from:nobody",
+        "before:9999-99-99 after:0000",
+        '"" -"" -',
+        "-ferry",
+    ],
+)
+def test_whatever_is_typed_gives_results_or_a_clear_word(kept, query):
+    for more in ((), ("--sessions", "--words-only")):
+        answer = kept("search", *more, "--", query)
+        assert answer.code in {0, 1}
+        assert answer.out or "hint:" in answer.err
+        assert "Error" not in answer.err
+
+
+def test_a_query_can_say_where_and_when_and_what_not(kept):
+    def handles(query: str) -> list[str]:
+        return [one["handle"] for one in json.loads(kept("search", query, "--json").out)["found"]]
+
+    assert handles("ferries in:ferry") == ["#m0"]
+    assert handles("ferry in:ferry -leaving") == ["#m0"], "what is to be left out counts as it is written"
+    assert handles("ferry in:ferry -leave") == []
+    assert handles("ferry in:ferry from:assistant") == []
+    assert handles("ferry in:ferry after:2000 before:9000") == ["#m0"]
+    assert handles("ferry in:ferry before:2000-06-01") == []
+    assert handles("fery leave in:ferry") == ["#m0"], "a typing error"
+    assert handles('"ferry leave" in:ferry') == ["#m0"]
+    assert handles('"leave ferry" in:ferry') == []

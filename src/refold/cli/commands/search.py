@@ -8,7 +8,7 @@ import typer
 
 from refold.cli import output
 from refold.cli.options import Json, Limit, StoreOptions, expanded
-from refold.cli.output import INDENT, plain, plural, short
+from refold.cli.output import INDENT, harmless, plain, plural, short, when
 from refold.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   refold search "refund policy" --in support-42
+  refold search 'refund "night boat" -storm after:2026-05 from:user'
   refold search --sessions "money that was given back\""""
 
 
@@ -42,8 +43,10 @@ def search(
 ) -> int:
     """Find messages by their words, in every conversation, with handles to recall them.
 
-    Messages that hold all of the words come first; where there are none, those that hold some. With --sessions whole sessions are
-    found, closed ones also by their subject, in other words too (extra `search`). The exit code is 1 if nothing is found.
+    The best come first: those with the rarest of the words, and with most of them. Words count in all their forms, and with one typing
+    error if there is no other match; a question in plain words does. "A phrase" in quotes must occur as it is, -word must not; in:CONV,
+    from:user, after:2026-05-31 and before:2026-06 restrict the messages. With --sessions whole sessions are found, closed ones also by
+    their subject, in other words too (extra `search`). The exit code is 1 if nothing is found.
     """
     from refold.cli import store_access
 
@@ -70,7 +73,7 @@ async def _find_messages(engine: Engine, words: str, *, name: str, limit: int, a
         output.write_json({"words": words, "found": found})
     elif found:
         forked = await _forked(engine, {one.conversation for one in found})
-        output.write("".join(_entry(one, is_forked=one.conversation in forked) for one in found))
+        _show(found, forked)
     output.note(_count(found, limit))
     return 0 if found else 1
 
@@ -98,13 +101,33 @@ async def _forked(engine: Engine, names: set[str]) -> set[str]:
     return {name for name, rows in known.items() if len({row.branch for row in rows}) > 1}
 
 
-def _entry(one: FoundMessage, *, is_forked: bool) -> str:
-    """The conversation, its branch where there are several, then the passages with their handle."""
-    from refold.cli.output import harmless
+def _show(found: list[FoundMessage], forked: set[str]) -> None:
+    """Where each message is, then its passages with their handle. On a terminal the words of the query are bold."""
+    from rich.text import Text
 
-    lines = one.text.splitlines() or [f"{one.handle} [{one.damage or 'the content was not kept'}]"]
-    branch = f"  branch {short(one.branch)}" if is_forked else ""
-    return f"{plain(one.conversation)}{branch}\n" + "".join(f"{INDENT}{harmless(line)}\n" for line in lines)
+    shown = Text()
+    for one in found:
+        branch = [f"branch {short(one.branch)}"] if one.conversation in forked else []
+        session = [f"session {short(one.session)}"] if one.session else []
+        shown.append(
+            "  ".join([plain(one.conversation), *session, *branch, *([when(one.at)] if one.at else [])])
+            + "\n"
+        )
+        text = one.text or f"{one.handle} [{one.damage or 'the content was not kept'}]"
+        shown.append(INDENT)
+        at = 0
+        for start, end in (*one.marks, (len(text), len(text))):
+            shown.append(_indented(text[at:start]))
+            shown.append(_indented(text[start:end]), style="bold")
+            at = end
+        shown.append("\n")
+    shown.rstrip()
+    output.show(shown)
+
+
+def _indented(text: str) -> str:
+    """A passage, or a part of one, without control characters."""
+    return f"\n{INDENT}".join(harmless(line) for line in text.split("\n"))
 
 
 def _count(found: list[FoundMessage], limit: int) -> str:

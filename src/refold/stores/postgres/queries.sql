@@ -78,14 +78,14 @@ WHERE owner = :owner AND updated_at < :before
     AND id NOT IN (SELECT value FROM json_array_elements_text(CAST(:keep AS json)) AS kept (value))
 
 -- name: count_matches
--- How many messages match, counted no further than it matters; no index knows `owner || ''`, so the one of the words is used.
--- Without a line every branch will do.
+-- How many messages match, counted no further than so many, and how far in the index that is; no index knows `owner || ''`, so the
+-- one of the words is used. Without a line every branch will do.
 WITH line AS MATERIALIZED (
     SELECT value ->> 0 AS branch, CAST(value ->> 1 AS bigint) AS stop FROM json_array_elements(CAST(:line AS json))
 )
-SELECT count(*)
+SELECT count(*), max(ordinal), (SELECT max(ordinal) FROM words)
 FROM (
-    SELECT 1
+    SELECT ordinal
     FROM words
     WHERE words @@ CAST(:match AS tsquery) AND owner || '' = :owner AND (
         CAST(:line AS text) = '[]'
@@ -93,6 +93,12 @@ FROM (
     )
     LIMIT :considered
 ) AS found
+
+-- name: count_searched
+-- How many messages an owner or a conversation has, of at most so many times as many branches.
+SELECT CAST(coalesce(sum(next_seq - base_seq), 0) AS bigint)
+FROM branch
+WHERE owner = :owner AND :conversation IN ('', conversation) AND :limit > 0
 
 -- name: expire_conversations
 -- Delete conversations of an owner in which nothing happened since, the oldest first, apart from those to keep.
@@ -232,48 +238,68 @@ WHERE owner = :owner AND branch = :branch AND seq >= :first AND seq < :last
 ORDER BY seq
 LIMIT :limit
 
+-- name: list_findable
+-- A message of a person or a model that a search may find, where it is one: its words are in the index.
+SELECT message.branch, message.seq
+FROM message
+WHERE owner = :owner AND branch = :branch AND seq = :seq AND role IN ('user', 'assistant')
+    AND (NOT :is_filtered OR (at >= :after AND at < :before AND :role IN ('', role)))
+    AND EXISTS (
+        SELECT 1 FROM words
+        WHERE words.owner = message.owner AND words.branch = message.branch AND words.seq = message.seq
+    )
+
 -- name: lock_lease
 -- The program that has or had the lease of a branch, locked: one that gives it back now is not taken for one that crashed.
 SELECT holder FROM lease WHERE owner = :owner AND branch = :branch FOR UPDATE
 
 -- name: search_messages
--- Messages that match, best first, of the newest that do; the mark in the query keeps it away from what is another's.
+-- The newest messages that match, with the positions of their words; the mark in the query keeps it away from what is another's.
 -- The steps are kept apart, for what a planner knows of a table that grows all the time is never quite true.
 -- Without a line every branch will do.
 WITH line AS MATERIALIZED (
     SELECT value ->> 0 AS branch, CAST(value ->> 1 AS bigint) AS stop FROM json_array_elements(CAST(:line AS json))
 ), asked AS MATERIALIZED (
-    SELECT CAST(phrase.value AS tsquery) AS phrase, CAST(weight.value AS double precision) AS weight
-    FROM json_array_elements_text(CAST(:phrases AS json)) WITH ORDINALITY AS phrase (value, place)
-    JOIN json_array_elements_text(CAST(:weights AS json)) WITH ORDINALITY AS weight (value, place) USING (place)
+    SELECT array_agg(word) AS words FROM json_array_elements_text(CAST(:words AS json)) AS one (word)
 ), newest AS MATERIALIZED (
     SELECT ordinal
     FROM words
     WHERE words @@ CAST(:match AS tsquery) AND (
         CAST(:line AS text) = '[]'
         OR EXISTS (SELECT 1 FROM line WHERE line.branch = words.branch AND words.seq < line.stop)
+    ) AND (
+        NOT :is_filtered OR EXISTS (
+            SELECT 1 FROM message
+            WHERE message.owner = words.owner AND message.branch = words.branch AND message.seq = words.seq
+                AND message.at >= :after AND message.at < :before AND :role IN ('', message.role)
+        )
     )
     ORDER BY ordinal DESC
     LIMIT :considered
 ), found AS MATERIALIZED (
-    SELECT held.owner, held.branch, held.seq, held.ordinal, held.score
+    SELECT held.owner, held.branch, held.seq, held.ordinal, held.length, held.positions
     FROM newest
     CROSS JOIN LATERAL (
         SELECT
             owner, branch, seq, ordinal,
-            (SELECT sum(weight * ts_rank('{1, 1, 1, 0}', words, phrase, 1)) FROM asked WHERE words @@ phrase) AS score
+            (
+                SELECT max(one.positions[cardinality(one.positions)]) FROM unnest(words.words) AS one
+            ) AS length,
+            (
+                SELECT json_object_agg(one.lexeme, one.positions)
+                FROM unnest(words.words) AS one, asked
+                WHERE one.lexeme = ANY (asked.words)
+            ) AS positions
         FROM words
         WHERE words.ordinal = newest.ordinal
         OFFSET 0
     ) AS held
 )
-SELECT branch.conversation, found.branch, found.seq, max(found.score) AS score
+SELECT branch.conversation, found.branch, found.seq, found.length, found.positions
 FROM found
 JOIN branch ON branch.owner = found.owner AND branch.id = found.branch
 WHERE found.owner = :owner AND :conversation IN ('', branch.conversation)
-GROUP BY branch.conversation, found.branch, found.seq
-ORDER BY score DESC, max(found.ordinal) DESC
-LIMIT :limit
+ORDER BY found.ordinal DESC
 
 -- name: settle_connection
 -- Make the settings of a new connection on which the promises rest.

@@ -1,19 +1,20 @@
 """Search by words and by vectors, and the vectors of closed sessions.
 
-A word search looks for messages with all words, and only if there are none for messages with any of them: a question in plain words
-finds something, and a name finds only itself. A vector belongs to one summary: it is stored only for a closed session that has this
+The statements count the terms of a query in messages; `refold.core.search.ranking` ranks them. A vector belongs to one summary: it is stored only for a closed session that has this
 summary, and deleted when the session is opened again, so that no search finds a session by a summary it no longer has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from msgspec import json
+from msgspec import Struct, json
 
-from refold.core.search_terms import Phrase, fragments, phrases
+from refold.core.search.query import Query, Term, parse_query
+from refold.core.search.ranking import Match, Place, rank_sessions
+from refold.core.search.terms import Phrase
 from refold.ports.records import Embedding, Head, SearchHit, Session
-from refold.stores.search import CONSIDERED, Nearest, weigh, within
+from refold.stores.search import CONSIDERED, Nearest, find_matches, find_messages, session_holding, within
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import line
 from refold.stores.sql.queries import EVERYTHING, Row, SqlDialect, Transaction
@@ -22,59 +23,182 @@ PAGE = 1_000
 """Vectors that are in memory at a time: one to six megabytes."""
 
 
+class Scope(Struct, frozen=True):
+    """Where to search: all conversations of an owner, one of them, or one branch with what it shares with its bases."""
+
+    owner: str
+    conversation: str = ""
+    line: tuple[tuple[str, int], ...] = ()
+    """The branches to search, each with the number at which its range ends; empty for all branches."""
+
+
 def search(
     dialect: SqlDialect, owner: str, query: str, conversation: str, limit: int, branch: Head | None = None
 ) -> Transaction[list[SearchHit]]:
+    parsed = parse_query(query)
+    scoped = yield from _scope(parsed, owner, conversation, branch)
+    return (yield from find_messages(parsed, _Matches(dialect, parsed, scoped), limit)) if scoped else []
+
+
+def search_sessions(
+    dialect: SqlDialect, owner: str, query: str, conversation: str, limit: int
+) -> Transaction[list[tuple[str, Session]]]:
+    parsed = parse_query(query)
+    scoped = yield from _scope(parsed, owner, conversation, None)
+    if scoped is None:
+        return []
+    matches, weights = yield from find_matches(parsed, _Matches(dialect, parsed, scoped))
+    branches = {one.branch: one.conversation for one in matches}
+    if not branches:
+        return []
+    found = yield "list_live_sessions", [{"owner": owner, "branch": branch} for branch in branches]
+    sessions = {one.id: one for one in map(rows.to_session, found)}
+    of_branch = dict[str, list[Session]]()
+    for one in sessions.values():
+        of_branch.setdefault(one.branch, []).append(one)
+    holders = [session_holding(of_branch.get(match.branch, ()), match) for match in matches]
+    ranked = rank_sessions(matches, weights, holders)
+    best = [sessions[which] for which, _ in ranked if which][:limit]
+    return [(branches[one.branch], one) for one in best]
+
+
+def _scope(query: Query, owner: str, conversation: str, branch: Head | None) -> Transaction[Scope | None]:
+    """The scope of a query; None if it names another conversation than the caller, or has nothing to search for."""
+    if not query.terms or (conversation and query.conversation not in {"", conversation}):
+        return None
     links = (yield from line(branch, EVERYTHING)) if branch else []
-    asking = _Asking(dialect, owner, conversation, [(link, end) for link, _, end in links])
-    wanted = phrases(query)
-    found = yield from asking.find(dict.fromkeys(wanted, 1.0), limit, every=True)
-    if not found:
-        parts = fragments(wanted)
-        weighed = weigh(parts, (yield from asking.count(parts)))
-        found = yield from asking.find(weighed, limit, every=False)
-    return [rows.to_hit(row) for row in found]
+    return Scope(owner, conversation or query.conversation, tuple((link, end) for link, _, end in links))
 
 
-class _Asking:
-    """The scope of a search, in the syntax of one database."""
+class _Matches:
+    """The matches of one search, by the statements of one database."""
 
-    def __init__(
-        self, dialect: SqlDialect, owner: str, conversation: str, line: Sequence[tuple[str, int]]
-    ) -> None:
-        """`line` lists the branches to search, each with the number at which its range ends; empty for all branches."""
-        self.dialect, self.owner, self.conversation, self.line = dialect, owner, conversation, _spell(line)
+    def __init__(self, dialect: SqlDialect, query: Query, scoped: Scope) -> None:
+        self._dialect, self._query, self._scope = dialect, query, scoped
 
-    def find(self, weighed: dict[Phrase, float], limit: int, *, every: bool) -> Transaction[list[Row]]:
-        if not weighed:
+    def count(self, terms: Sequence[Term]) -> Transaction[list[int]]:
+        if not terms:
             return []
-        spelt = [spell_query(self.dialect, [phrase], every=True) for phrase in weighed]
-        asked = self._ask(list(weighed), every=every) | {"phrases": _spell(spelt), "limit": limit}
-        return (yield "search_messages", asked | {"weights": _spell(list(weighed.values()))})
+        asked = [{**self._where(), "match": self._spell([term]), "considered": CONSIDERED} for term in terms]
+        found = yield "count_matches", asked
+        # The first so many were counted. As many are in every other part of the index of the same size.
+        return [
+            count if count < CONSIDERED or not last else max(count, count * newest // last)
+            for count, last, newest in found
+        ]
 
-    def count(self, parts: Sequence[Phrase]) -> Transaction[list[int]]:
-        if not parts:
-            return []
-        found = yield "count_matches", [self._ask([part], every=True) for part in parts]
-        return [row[0] for row in found]
+    def size(self) -> Transaction[int]:
+        if self._scope.line:
+            found = yield "get_next_seq", {"owner": self._scope.owner, "branch": self._scope.line[0][0]}
+        else:
+            place = {"owner": self._scope.owner, "conversation": self._scope.conversation}
+            found = yield "count_searched", {**place, "limit": CONSIDERED}
+        return found[0][0] if found else 0
 
-    def _ask(self, wanted: Sequence[Phrase], *, every: bool) -> dict[str, object]:
-        match = spell_query(self.dialect, wanted, every=every)
-        mark = within(self.owner, self.conversation)
-        scoped = f"scope : {mark} AND text : ({match})" if self.dialect == "sqlite" else f"{mark} & ({match})"
-        place = {"owner": self.owner, "conversation": self.conversation, "line": self.line}
-        return {**place, "match": scoped, "considered": CONSIDERED}
+    def find(self, chosen: Sequence[Term], others: Sequence[Term]) -> Transaction[list[Match]]:
+        groups = {phrase: place for place, term in enumerate((*chosen, *others)) for phrase in term.phrases}
+        choosing = {phrase for term in chosen for phrase in term.phrases}
+
+        def times(phrase: Phrase) -> int:  # how often the query that `spell_match` gives has it
+            return bool(others) + (phrase in choosing) + self._query.required.count(phrase)
+
+        asked = {
+            **self._where(),
+            "match": self._spell(chosen, others),
+            "groups": _spell([[phrase, place, times(phrase)] for phrase, place in groups.items()]),
+            "words": _spell(sorted({word for phrase in groups for word in phrase})),
+            "considered": CONSIDERED,
+            "is_filtered": self._query.is_dated or bool(self._query.role),
+            "after": max(self._query.after, -_FAR),
+            "before": min(self._query.before, _FAR),
+            "role": self._query.role,
+        }
+        found = yield "search_messages", asked
+        if self._dialect == "sqlite":
+            return [_read_counts(row, len(chosen) + len(others)) for row in found]
+        return _count_positions(found, groups, len(chosen) + len(others))
+
+    def findable(self, places: Sequence[Place]) -> Transaction[set[Place]]:
+        ends = dict(self._scope.line)
+        within_line = [one for one in places if not ends or one[1] < ends.get(one[0], 0)]
+        if not within_line:
+            return set()
+        filtered = self._query.is_dated or bool(self._query.role)
+        asked = [
+            {
+                "owner": self._scope.owner, "branch": branch, "seq": seq, "is_filtered": filtered,
+                "after": max(self._query.after, -_FAR), "before": min(self._query.before, _FAR),
+                "role": self._query.role,
+            }
+            for branch, seq in within_line
+        ]  # fmt: skip
+        found = yield "list_findable", asked
+        return {(branch, seq) for branch, seq in found}
+
+    def _where(self) -> dict[str, object]:
+        scoped = self._scope
+        return {"owner": scoped.owner, "conversation": scoped.conversation, "line": _spell(scoped.line)}
+
+    def _spell(self, chosen: Sequence[Term], others: Sequence[Term] = ()) -> str:
+        return spell_match(
+            self._dialect, within(self._scope.owner, self._scope.conversation), self._query, chosen, others
+        )
+
+
+_FAR = 1e15
+"""Seconds beyond every date: databases have no infinite parameters."""
+
+
+def spell_match(
+    dialect: SqlDialect, mark: str, query: Query, chosen: Sequence[Term], others: Sequence[Term] = ()
+) -> str:
+    """A search in a database's syntax. Words have only letters and digits, so no word can be taken for syntax."""
+    wanted = [spell_any(dialect, [phrase for term in chosen for phrase in term.phrases])]
+    wanted += [spell_any(dialect, [phrase]) for phrase in query.required]
+    excluded = spell_any(dialect, query.excluded)
+    if dialect == "sqlite":
+        if others:  # these choose no message, but SQLite counts only what is in the query
+            wanted.append(spell_any(dialect, [one for term in (*chosen, *others) for one in term.phrases]))
+        text = " AND ".join(f"({one})" for one in wanted)
+        return f"(scope : {mark} AND text : ({text}))" + (f" NOT text : ({excluded})" if excluded else "")
+    text = " & ".join((mark, *(f"({one})" for one in wanted)))
+    return f"{text} & !({excluded})" if excluded else text
+
+
+def spell_any(dialect: SqlDialect, phrases: Sequence[Phrase]) -> str:
+    if dialect == "sqlite":
+        return " OR ".join(f'"{" ".join(phrase)}"' for phrase in phrases)
+    return " | ".join(f"({' <-> '.join(phrase)})" for phrase in phrases)
 
 
 def _spell(values: Sequence[object]) -> str:
     return json.encode(values).decode()
 
 
-def spell_query(dialect: SqlDialect, wanted: Sequence[Phrase], *, every: bool) -> str:
-    """Phrases in a database's search syntax. Words have only letters and digits, so no word can be taken for syntax."""
-    if dialect == "sqlite":
-        return (" AND " if every else " OR ").join(f'"{" ".join(phrase)}"' for phrase in wanted)
-    return (" & " if every else " | ").join(f"({' <-> '.join(phrase)})" for phrase in wanted)
+def _read_counts(row: Row, terms: int) -> Match:
+    conversation, branch, seq, held = row
+    length, *counts = map(int, held.split())
+    assert len(counts) == terms
+    return Match(conversation, branch, seq, length, tuple(counts))
+
+
+def _count_positions(found: Sequence[Row], groups: Mapping[Phrase, int], terms: int) -> list[Match]:
+    """Matches from the positions of words. A long message has several rows, one for each part of it."""
+    held = dict[tuple[str, str, int], tuple[int, list[int]]]()
+    for conversation, branch, seq, length, positions in found:
+        key = conversation, branch, seq
+        before, counts = held.get(key, (0, [0] * terms))
+        places = {word: set(at) for word, at in (positions or {}).items()}
+        for phrase, place in groups.items():
+            if all(word in places for word in phrase):
+                first, *rest = (places[word] for word in phrase)
+                counts[place] += (
+                    len(first)
+                    if not rest
+                    else sum(all(at + gap in other for gap, other in enumerate(rest, 1)) for at in first)
+                )
+        held[key] = before + length, counts
+    return [Match(*key, length, tuple(counts)) for key, (length, counts) in held.items()]
 
 
 def embed(owner: str, embeddings: Sequence[Embedding]) -> Transaction[int]:

@@ -289,6 +289,17 @@ WHERE owner = :owner AND branch = :branch AND state = 'live' AND first <= :seq A
 ORDER BY first DESC
 LIMIT 1
 
+-- name: list_live_sessions
+-- The live sessions of a branch.
+SELECT id, branch, first, last, kind, parent, carries, state, summary, target, tokens, at, closed_at
+FROM session
+WHERE owner = :owner AND branch = :branch AND state = 'live'
+ORDER BY first
+
+-- name: get_next_seq
+-- How many messages a branch has, with those that it shares.
+SELECT next_seq FROM head WHERE owner = :owner AND id = :branch
+
 -- name: begin_command
 -- Note that a queued command is about to run.
 UPDATE pending SET is_begun = :is_begun WHERE owner = :owner AND id = :id RETURNING id

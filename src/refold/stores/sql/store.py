@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate
 
-from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, StoredSummary
+from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, Session, StoredSummary
 from refold.stores.sql import conversations as chats
 from refold.stores.sql import days, queue
 from refold.stores.sql import search as index
@@ -157,6 +157,13 @@ class SqlStore:
     ) -> list[SearchHit]:
         dialect = self._driver.dialect
         return await self._read(index.search, dialect, owner, query, conversation, limit, branch)
+
+    async def search_sessions(
+        self, owner: str, query: str, *, conversation: str = "", limit: int = 20
+    ) -> list[tuple[str, Session]]:
+        return await self._read(
+            index.search_sessions, self._driver.dialect, owner, query, conversation, limit
+        )
 
     async def claim(
         self, owner: str, which: str, holder: str, *, now: float, until: float

@@ -23,7 +23,6 @@ import apsw
 from msgspec import json
 
 from refold.model.errors import Conflict, NotFound, StoreError
-from refold.stores.search import worth
 from refold.stores.sql.migrations import missing
 
 # SQLite's errors as errors of Refold
@@ -162,7 +161,7 @@ def open_reader(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(READER_PATIENCE_MS)
     connection.pragma("trusted_schema", False)
-    connection.register_fts5_function("worth", _worth)
+    connection.register_fts5_function("count_words", _count_words)
     return connection
 
 
@@ -295,15 +294,27 @@ def _set_wal(connection: apsw.Connection) -> str:
     raise AssertionError
 
 
-def _worth(found: apsw.FTS5ExtensionApi, /, *given: object) -> float:
-    """The score of a message, as a function that SQLite calls; the first phrase of a query is the mark of the owner."""
-    counts = [len(found.phrase_column_offsets(phrase, 1)) for phrase in range(1, found.phrase_count)]
-    return worth(counts, _weights(str(given[0])), found.column_size(1))
+def _count_words(found: apsw.FTS5ExtensionApi, /, *given: object) -> str:
+    """The length of a message and the occurrences of each term of a query, as a function that SQLite calls for every match."""
+    groups, terms = _groups(str(given[0]))
+    counts, occurrence = [0] * terms, found.inst_tokens
+    for place in range(found.inst_count):
+        group = groups.get(occurrence(place) or ())
+        if group is not None:
+            counts[group[0]] += group[1]
+    return " ".join([str(found.column_size(1)), *(str(count // _ONCE) for count in counts)])
+
+
+_ONCE = 12
+"""What one occurrence counts. A phrase that the query has two, three or four times is found as often, and each time counts a part."""
 
 
 @lru_cache(maxsize=64)
-def _weights(text: str) -> tuple[float, ...]:
-    return json.decode(text, type=tuple[float, ...])
+def _groups(text: str) -> tuple[dict[tuple[str, ...], tuple[int, int]], int]:
+    """The number of the term and the value of an occurrence for every phrase, and the number of terms."""
+    rows = json.decode(text, type=list[tuple[tuple[str, ...], int, int]])
+    groups = {phrase: (term, _ONCE // times) for phrase, term, times in rows}
+    return groups, 1 + max((term for _, term, _ in rows), default=-1)
 
 
 _MOUNTS = Path("/proc/self/mountinfo")

@@ -72,15 +72,15 @@ FROM conversation
 WHERE owner = :owner AND updated_at < :before AND id NOT IN (SELECT value FROM json_each(:keep) AS kept)
 
 -- name: count_matches
--- How many messages match, counted no further than it matters. Without a line every branch will do.
+-- How many messages match, counted no further than so many, and how far in the index that is. Without a line every branch will do.
 WITH line AS MATERIALIZED (
     SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
     FROM json_each(:line) AS link
     CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
 )
-SELECT count(*)
+SELECT count(*), max(id), (SELECT max(id) FROM indexed)
 FROM (
-    SELECT :owner AS owner
+    SELECT words.rowid AS id
     FROM words
     WHERE words MATCH :match AND (
         :line = '[]' OR EXISTS (
@@ -92,6 +92,20 @@ FROM (
     )
     LIMIT :considered
 ) AS found
+
+-- name: count_searched
+-- About how many messages an owner or a conversation has: those of the newest branches, and as many in each of the others.
+SELECT CAST(
+    total(size) / max(count(*), 1)
+    * (SELECT count(*) FROM branch WHERE owner = :owner AND :conversation IN ('', conversation)) AS INTEGER
+)
+FROM (
+    SELECT next_seq - base_seq AS size
+    FROM head
+    WHERE owner = :owner AND :conversation IN ('', conversation)
+    ORDER BY ordinal DESC
+    LIMIT :limit
+)
 
 -- name: expire_conversations
 -- Delete conversations of an owner in which nothing happened since, the oldest first, apart from those to keep.
@@ -241,6 +255,14 @@ WHERE branch.owner = :owner AND branch.id = :branch
 ORDER BY message.id
 LIMIT :limit
 
+-- name: list_findable
+-- A message of a person or a model that a search may find, where it is one.
+SELECT branch.id, message.seq
+FROM branch
+CROSS JOIN message ON message.id = (branch.ordinal << 32) + :seq AND :seq < 1 << 32
+WHERE branch.owner = :owner AND branch.id = :branch AND message.is_findable AND message.role IN ('user', 'assistant')
+    AND (NOT :is_filtered OR (message.at >= :after AND message.at < :before AND :role IN ('', message.role)))
+
 -- name: list_messages
 -- A range of the messages that a branch holds itself.
 SELECT message.seq, role, message.format, body, digest, shown, tokens, key, at
@@ -295,16 +317,16 @@ WHERE branch = :id >> 32
     AND NOT EXISTS (SELECT 1 FROM message WHERE message.id > :id AND message.id < ((:id >> 32) + 1) << 32)
 
 -- name: search_messages
--- Messages that match, best first, of the newest that do; the mark in the query keeps it away from what is another's.
+-- The newest messages that match, with their words counted; the mark in the query keeps it away from what is another's.
 -- In SQLite a CROSS JOIN keeps its order: from the few that match to their places. Without a line every branch will do.
 WITH line AS MATERIALIZED (
     SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
     FROM json_each(:line) AS link
     CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
 )
-SELECT branch.conversation, branch.id, found.message & 4294967295, found.score
+SELECT branch.conversation, branch.id, found.message & 4294967295, found.held
 FROM (
-    SELECT indexed.id, indexed.message, worth(words, :weights) AS score
+    SELECT indexed.message, count_words(words, :groups) AS held
     FROM words
     CROSS JOIN indexed ON indexed.id = words.rowid
     WHERE words MATCH :match AND (
@@ -312,14 +334,18 @@ FROM (
             SELECT 1 FROM line
             WHERE line.branch = indexed.message >> 32 AND indexed.message & 4294967295 < line.stop
         )
+    ) AND (
+        NOT :is_filtered OR EXISTS (
+            SELECT 1 FROM message
+            WHERE message.id = indexed.message AND message.at >= :after AND message.at < :before
+                AND :role IN ('', message.role)
+        )
     )
     ORDER BY words.rowid DESC
     LIMIT :considered
 ) AS found
 CROSS JOIN branch ON branch.ordinal = found.message >> 32
 WHERE branch.owner = :owner AND :conversation IN ('', branch.conversation)
-ORDER BY found.score DESC, found.id DESC
-LIMIT :limit
 
 -- name: swap_branch
 -- Move a branch on, provided that it is still where the writer saw it: the compare-and-swap of every commit.

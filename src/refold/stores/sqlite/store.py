@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import apsw
 from msgspec import structs
 
-from refold.core.search_terms import spaced
+from refold.core.search.terms import spaced
 from refold.model.errors import StoreError
 from refold.ports.records import Batch, Head, SearchHit, Session
 from refold.stores.search import said, scope
@@ -261,6 +261,13 @@ class SqliteStore(SqlStore):
         if await self._file.read(_is_behind, 0):
             await self._catch_up()
         return await super().search(owner, query, conversation=conversation, branch=branch, limit=limit)
+
+    async def search_sessions(
+        self, owner: str, query: str, *, conversation: str = "", limit: int = 20
+    ) -> list[tuple[str, Session]]:
+        if await self._file.read(_is_behind, 0):
+            await self._catch_up()
+        return await super().search_sessions(owner, query, conversation=conversation, limit=limit)
 
     async def delete(self, owner: str, conversation: str = "") -> int:
         deleted = await self._write(_delete, owner, conversation)

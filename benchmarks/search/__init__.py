@@ -1,0 +1,1 @@
+"""How well search finds, and how fast."""

@@ -1,0 +1,104 @@
+"""Every text is a query, and what it asks for is read from it alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.core.search.query import mark_words, parse_query
+
+
+def wanted(text: str) -> list[str]:
+    return [" ".join(term.phrases[0]) for term in parse_query(text).terms]
+
+
+def test_stop_words_are_left_out_unless_there_is_nothing_else():
+    assert wanted("When did Caroline go to the support group?") == ["caroline", "go", "support", "group"]
+    assert wanted("what is that") == ["what", "is", "that"]
+    assert wanted("Why don't you") == ["why", "don t", "you"]
+    assert wanted("") == wanted(" ?! ") == []
+
+
+def test_words_have_forms_and_names_numbers_and_paths_do_not():
+    query = parse_query("did Maria paint 12 boats in src/app_test.py")
+    forms = {term.phrases[0]: {word for phrase in term.phrases for word in phrase} for term in query.terms}
+
+    assert forms["maria",] == {"maria"}
+    assert forms["12",] == {"12"}
+    assert {"paint", "paints", "painted", "painting"} <= forms["paint",]
+    assert {"boat", "boats"} <= forms["boats",]
+    assert forms["src", "app", "test", "py"] == {"src", "app", "test", "py"}
+
+
+def test_the_fields_of_the_language():
+    query = parse_query(
+        'boat "night train" -storm -"two words" in:"my talk" from:user after:2024-02-29 before:2025'
+    )
+
+    assert query.required == (("night", "train"),)
+    assert query.excluded == (("storm",), ("two", "words"))
+    assert (query.conversation, query.role) == ("my talk", "user")
+    assert query.after == datetime(2024, 2, 29, tzinfo=UTC).timestamp()
+    assert query.before == datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+
+
+@given(st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31)))  # noqa: DTZ001
+def test_a_date_is_the_beginning_of_its_day(at):
+    day = at.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC)
+
+    assert (
+        parse_query(f"boat after:{day:%Y-%m-%d}".replace(f"{day:%Y}", f"{day.year:04}")).after
+        == day.timestamp()
+    )
+
+
+@pytest.mark.parametrize(
+    "field", ["before:2023-02-29", "before:soon", "after:2024-13", "from:nobody", "in:", "-rf", "-m"]
+)
+def test_what_does_not_fit_the_language_is_taken_for_words(field):
+    query = parse_query(f"boat {field}")
+
+    assert (query.conversation, query.role, query.is_dated, query.excluded) == ("", "", False, ())
+
+
+def test_a_minus_sign_alone_takes_nothing_away():
+    assert wanted("-storm") == ["storm"]
+    assert parse_query("-storm").excluded == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "form"),
+    [
+        ("wann fuhr das Boot", "boote"),
+        ("où sont les bateaux rouges", "rouge"),
+        ("¿dónde están los gatos?", "gato"),
+        ("onde estão os gatos", "gato"),
+        ("dove sono i gatti e la casa", "gatto"),
+        ("waar zijn de boten", "boten"),
+        ("где мои книги", "книга"),
+    ],
+)
+def test_forms_follow_the_language_of_the_query(query, form):
+    assert form in {word for phrase in parse_query(query).phrases() for word in phrase}
+
+
+def test_words_are_marked_in_every_form():
+    text = "Paint! I painted two boats, 数据库."
+
+    assert [text[a:b] for a, b in mark_words(text, parse_query("painting boat 数据库"))] == [
+        "Paint", "painted", "boats", "数据库",
+    ]  # fmt: skip
+    assert [text[a:b] for a, b in mark_words(text, parse_query("paimted"))] == ["painted"]
+
+
+@given(st.text())
+def test_every_text_can_be_parsed_and_holds_no_sign_of_a_query_language(text):
+    query = parse_query(text)
+    mark_words(text, query)
+    for phrase in (*query.phrases(), *query.required, *query.excluded):
+        assert phrase
+        for word in phrase:
+            assert not set(word) & set("\"'&|!<>():*^-+{}\\ \x00")

@@ -1,0 +1,46 @@
+"""The order of matches."""
+
+from __future__ import annotations
+
+from refold.core.search.ranking import Match, rank_messages, rank_sessions, rarity
+
+
+def match(seq: int, *counts: int, length: int = 20, branch: str = "b") -> Match:
+    return Match("talk", branch, seq, length, counts)
+
+
+def order(matches: list[Match], weights: list[float]) -> list[int]:
+    return [one.seq for one in rank_messages(matches, weights, limit=10) if one.is_match]
+
+
+def test_rare_terms_weigh_more():
+    assert rarity(1, 1_000) > rarity(100, 1_000) > rarity(1_000, 1_000) > 0
+
+
+def test_more_occurrences_and_shorter_messages_rank_higher():
+    assert order([match(0, 1), match(10, 3)], [1.0]) == [10, 0]
+    assert order([match(0, 1), match(10, 1, length=500)], [1.0]) == [0, 10]
+    assert order([match(0, 5, 0), match(10, 0, 1)], [1.0, 5.0]) == [10, 0]
+
+
+def test_a_message_with_all_terms_comes_first():
+    assert order([match(0, 9, 0, 9), match(10, 1, 1, 1, length=300)], [1.0, 1.0, 1.0])[0] == 10
+
+
+def test_a_neighbour_of_a_match_gets_a_share_and_never_more_than_it():
+    found = rank_messages([match(5, 2)], [1.0], limit=10)
+
+    assert [one.seq for one in found] == [5, 6, 4, 7, 3]
+    assert [one.is_match for one in found] == [True, False, False, False, False]
+
+
+def test_of_equals_the_later_comes_first():
+    assert order([match(0, 1), match(10, 1)], [1.0]) == [10, 0]
+
+
+def test_a_session_is_ranked_by_the_terms_it_covers_and_by_its_best_messages():
+    matches = [match(0, 1, 0), match(1, 0, 1), match(20, 2, 0), match(40, 1, 0)]
+    ranked = rank_sessions(matches, [1.0, 2.0], ["both", "both", "one", "other"])
+
+    assert ranked[0][0] == "both"
+    assert rank_sessions([], [], []) == []
