@@ -41,7 +41,7 @@ WORK = {
 }
 PARAPHRASES = {
     "flat": "tenant's quarrel over cash that an apartment owner keeps",
-    "bread": "why homemade baking became so heavy",
+    "bread": "why homemade pastry became so heavy",
     "tests": "deadlock among concurrent continuous integration jobs",
     "run": "jogging preparation despite joint pain",
     "trip": "ship between Norwegian cities, bringing one's bike",

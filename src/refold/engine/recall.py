@@ -14,17 +14,18 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from refold.core.digest.facts import Facts, index_message
+from refold.core.digest.facts import Facts, index_message, text_of
 from refold.core.digest.search import excerpt, find, messages_with_terms
 from refold.core.fold import Folded
 from refold.core.measure import CharacterEstimate
+from refold.core.search.query import parse_query, spelt_words
 from refold.core.shown import handle_of, part_of
 from refold.engine import actions
 from refold.engine.arguments import check_text
 from refold.engine.journal import Journal
 from refold.engine.state import State
 from refold.model.errors import Damaged, NotFound
-from refold.model.message import Message, Part
+from refold.model.message import Message, Part, Reasoning
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.ports.records import Head, StoredMessage, read_reply, read_stored
@@ -164,7 +165,7 @@ async def search(journal: Journal, state: State, query: str, *, max_tokens: int)
         note = f"{', '.join(map(handle_of, damaged))} [damaged: cannot be read]" if damaged else ""
         room = max_tokens - (counter.text(f"\n{note}") if note else 0)
         ranked = [(seq, messages[seq]) for seq in numbers if seq in messages]
-        passages = _passages(ranked, query, budget=room, window=window, counter=counter)
+        passages = _passages(ranked, query, budget=room, window=window, counter=counter) if ranked else ""
         passages = passages or actions.search(state, query, max_tokens=room)
         return "\n".join(filter(None, (passages, note)))
 
@@ -238,26 +239,36 @@ def passage(stored: StoredMessage, head: Head, query: str, *, max_tokens: int) -
     message = read_stored(stored, head)
     if message is None:
         return ""
-    messages = [(stored.seq, message)]
-    return _passages(messages, query, budget=max_tokens, window=max_tokens, counter=CharacterEstimate())
+    words = spelt_words(_texts(message), parse_query(query))
+    facts = index_message(Facts(), message, stored.seq)
+    return excerpt(facts, [(stored.seq, message)], words, budget=max_tokens, counter=CharacterEstimate())
+
+
+def _texts(message: Message) -> list[str]:
+    return [text_of(part) for part in message.parts if not isinstance(part, Reasoning)]
 
 
 def _passages(
     messages: Sequence[tuple[int, Message]], query: str, *, budget: int, window: int, counter: TokenCounter
 ) -> str:
     """Return passages of the messages, best first: literal matches first, then excerpts of the rest while
-    there is room.
+    there is room, in the order of the messages.
     """
-    facts = Facts()
+    parsed, facts = parse_query(query), Facts()
     for seq, message in sorted(messages, key=itemgetter(0)):
         facts = index_message(facts, message, seq)
-    known = messages_with_terms(facts, query)
-    found = find(facts, query, budget=budget, window=window, counter=counter) if known else ""
-    if not found:
-        return excerpt(facts, messages, query, budget=budget, counter=counter)
-    others, left = [one for one in messages if one[0] not in known], budget - counter.text(f"{found}\n")
-    rest = excerpt(facts, others, query, budget=left, counter=counter) if left >= LEAST_EXCERPT else ""
-    return f"{found}\n{rest}" if rest else found
+    words = " ".join(" ".join(term.phrases[0]) for term in parsed.terms) if parsed.has_fields else query
+    known = messages_with_terms(facts, words)
+    found = find(facts, words, budget=budget, window=window, counter=counter) if known else ""
+    others, left = messages, budget
+    if found:
+        others = [one for one in messages if one[0] not in known]
+        left = budget - counter.text(f"{found}\n")
+        if left < LEAST_EXCERPT:
+            return found
+    spelt = spelt_words((text for _, message in others for text in _texts(message)), parsed)
+    rest = excerpt(facts, others, spelt, budget=left, counter=counter)
+    return "\n".join(filter(None, (found, rest)))
 
 
 async def _summary(journal: Journal, state: State, place: Handle) -> Summary:

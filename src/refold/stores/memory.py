@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from refold.core.search.query import Query, Term, parse_query
-from refold.core.search.ranking import Match, Place, rank_sessions
+from refold.core.search.rank import Match, Place, rank_sessions
 from refold.core.search.terms import Phrase, spaced
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.summary import Summary

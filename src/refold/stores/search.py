@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from refold.core.digest.facts import text_of
 from refold.core.search.query import Query, Term
-from refold.core.search.ranking import Match, Place, rank_messages, rarity
+from refold.core.search.rank import Match, Place, rank_messages, rarity
 from refold.model.errors import Damaged
 from refold.model.message import Reasoning
 from refold.ports.records import SearchHit, Session, read_body

@@ -131,6 +131,6 @@ def test_a_query_can_say_where_and_when_and_what_not(kept):
     assert handles("ferry in:ferry from:assistant") == []
     assert handles("ferry in:ferry after:2000 before:9000") == ["#m0"]
     assert handles("ferry in:ferry before:2000-06-01") == []
-    assert handles("fery leave in:ferry") == ["#m0"], "a typing error"
+    assert handles("ferrry leave in:ferry") == ["#m0"], "a typing error"
     assert handles('"ferry leave" in:ferry') == ["#m0"]
     assert handles('"leave ferry" in:ferry') == []

@@ -11,7 +11,7 @@ from refold.ports.records import Batch, Head
 from refold.stores.sql import commit, conversations, search, summary_jobs
 from refold.stores.sql.queries import load, queries
 from refold.stores.sql.rows import of_message
-from refold.stores.sqlite.file import _worth
+from refold.stores.sqlite.file import _count_words
 from refold.stores.sqlite.writer import run
 from tests.contract.talks import ANNA, first_session, message, new_head
 
@@ -29,7 +29,7 @@ UNORDERED = {
     "sum_days": "the sums of some days are added to those that are not counted yet",
     "find_conversations": "words in titles are looked for one by one, in the order of the list",
     "find_summary": "the few that ever had one number are sorted",
-    "search_messages": "the best of those that match are sorted",
+    "search_messages": "the newest of those that match are taken",
     "get_latest_head": "the branches of one conversation are sorted by their last use",
     "find_chains": "the few that hold one of the hashes are sorted",
     "list_unindexed": "the few that are taken up at a time are added up",
@@ -44,7 +44,7 @@ UNORDERED = {
 def connection():
     opened = apsw.Connection(":memory:")
     opened.pragma("foreign_keys", True)
-    opened.register_fts5_function("worth", _worth)
+    opened.register_fts5_function("count_words", _count_words)
     opened.execute(load("sqlite")["begin_migrating"])
     for name, script in load("sqlite").items():
         if name.startswith("migrations/"):

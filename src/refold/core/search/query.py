@@ -8,7 +8,7 @@ count as they are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 
 from msgspec import Struct
@@ -69,6 +69,11 @@ class Query(Struct, frozen=True):
     @property
     def is_dated(self) -> bool:
         return self.after > -inf or self.before < inf
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether it is more than words."""
+        return self.is_dated or bool(self.required or self.excluded or self.conversation or self.role)
 
     @property
     def takes_neighbours(self) -> bool:
@@ -189,10 +194,18 @@ def mark_words(text: str, query: Query) -> list[tuple[int, int]]:
     return found
 
 
+def spelt_words(texts: Iterable[str], query: Query) -> str:
+    """Return the words of a query as texts spell them, each once; the query's own words if the texts have none."""
+    found = dict.fromkeys(text[start:end] for text in texts for start, end in mark_words(text, query))
+    return " ".join(list(found)[:MOST_PHRASES] or [" ".join(term.phrases[0]) for term in query.terms])
+
+
 def _marks(text: str, wanted: set[str]) -> list[tuple[int, int]]:
     found = list[tuple[int, int]]()
     for piece in _PIECE.finditer(text):
-        held = words(piece[0])
+        held = (
+            [piece[0].lower()] if piece[0].isascii() else words(piece[0])
+        )  # nearly all words of nearly all texts
         if len(held) == 1 and held[0] in wanted:
             found.append(piece.span())
         elif len(held) > 1:  # a script without spaces

@@ -35,8 +35,8 @@ _ENGLISH_STOP = _set(
     """
     a about after again all also am an and any are aren as at be because been before being but by can could couldn d did didn do
     does doesn doing each for from had hadn has hasn have haven having he her here hers herself him himself his how
-    i if in into is isn it its itself just ll m me might more most must my myself no nor not now of off on
-    only or other our ours ourselves out over please re s same shall she should shouldn so some such t tell than that the their
+    i if in into is isn it its itself just ll m me might more most must my myself no nor not now of off on one
+    only or other our ours ourselves out over own please re s same shall she should shouldn so some such t tell than that the their
     theirs them themselves then there these they this those through to too under until up upon ve very was wasn we were weren what
     when where which while who whom whose why will with would wouldn you your yours yourself yourselves
     """
@@ -165,8 +165,8 @@ _RULES: dict[Language, _Rules] = {
 }
 _CYRILLIC = re.compile("[\u0430-\u045f]")
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзиклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρσςτυφχψω")
-SHORTEST_TYPO = 4
-"""Letters of a word in which a typing error is looked for: shorter words are one letter away from many others."""
+SHORTEST_TYPO = 5
+"""Letters of a word in which a typing error is looked for: shorter words are one letter away from many others (`bike`, `bake`)."""
 LONGEST_TYPO = 24
 _SHORTEST_STEM = 3
 _VOWELS = "aeiou"
@@ -270,13 +270,14 @@ def _doubles(stem: str) -> bool:
 
 
 def words_one_edit_away(word: str) -> tuple[str, ...]:
-    """Return what a word becomes by one typing error: a letter too many, too few, wrong, or two in the wrong order. None for words
-    that are short, or not of one alphabet: a number is right or it is another number.
+    """Return what a word becomes by one typing error: a letter too many, too few, wrong, or two in the wrong order. The first letter
+    is taken for right: errors there are rare, and other words many. None for words that are short, or not of one alphabet: a number
+    is right or it is another number.
     """
     alphabet = next((one for one in _ALPHABETS if set(word) <= set(one)), "")
     if not alphabet or not SHORTEST_TYPO <= len(word) <= LONGEST_TYPO:
         return ()
-    cuts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    cuts = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
     found = {head + tail[1:] for head, tail in cuts if tail}
     found |= {head + tail[1] + tail[0] + tail[2:] for head, tail in cuts if len(tail) > 1}
     found |= {head + letter + tail[1:] for head, tail in cuts if tail for letter in alphabet}

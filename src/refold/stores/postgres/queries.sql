@@ -78,8 +78,8 @@ WHERE owner = :owner AND updated_at < :before
     AND id NOT IN (SELECT value FROM json_array_elements_text(CAST(:keep AS json)) AS kept (value))
 
 -- name: count_matches
--- How many messages match, counted no further than so many, and how far in the index that is; no index knows `owner || ''`, so the
--- one of the words is used. Without a line every branch will do.
+-- How many messages match, counted no further than so many, and how far in the index that is. Without a line every branch will do.
+-- No index knows `owner || ''`, so the one of the words is used.
 WITH line AS MATERIALIZED (
     SELECT value ->> 0 AS branch, CAST(value ->> 1 AS bigint) AS stop FROM json_array_elements(CAST(:line AS json))
 )
@@ -95,7 +95,7 @@ FROM (
 ) AS found
 
 -- name: count_searched
--- How many messages an owner or a conversation has, of at most so many times as many branches.
+-- How many messages an owner or a conversation has: branches know it here, so that no limit is needed.
 SELECT CAST(coalesce(sum(next_seq - base_seq), 0) AS bigint)
 FROM branch
 WHERE owner = :owner AND :conversation IN ('', conversation) AND :limit > 0

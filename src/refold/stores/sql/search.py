@@ -1,6 +1,6 @@
 """Search by words and by vectors, and the vectors of closed sessions.
 
-The statements count the terms of a query in messages; `refold.core.search.ranking` ranks them. A vector belongs to one summary: it is stored only for a closed session that has this
+The statements count the terms of a query in messages; `refold.core.search.rank` ranks them. A vector belongs to one summary: it is stored only for a closed session that has this
 summary, and deleted when the session is opened again, so that no search finds a session by a summary it no longer has.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, json
 
 from refold.core.search.query import Query, Term, parse_query
-from refold.core.search.ranking import Match, Place, rank_sessions
+from refold.core.search.rank import Match, Place, rank_sessions
 from refold.core.search.terms import Phrase
 from refold.ports.records import Embedding, Head, SearchHit, Session
 from refold.stores.search import CONSIDERED, Nearest, find_matches, find_messages, session_holding, within
@@ -23,7 +23,7 @@ PAGE = 1_000
 """Vectors that are in memory at a time: one to six megabytes."""
 
 
-class Scope(Struct, frozen=True):
+class _Scope(Struct, frozen=True):
     """Where to search: all conversations of an owner, one of them, or one branch with what it shares with its bases."""
 
     owner: str
@@ -62,18 +62,18 @@ def search_sessions(
     return [(branches[one.branch], one) for one in best]
 
 
-def _scope(query: Query, owner: str, conversation: str, branch: Head | None) -> Transaction[Scope | None]:
+def _scope(query: Query, owner: str, conversation: str, branch: Head | None) -> Transaction[_Scope | None]:
     """The scope of a query; None if it names another conversation than the caller, or has nothing to search for."""
     if not query.terms or (conversation and query.conversation not in {"", conversation}):
         return None
     links = (yield from line(branch, EVERYTHING)) if branch else []
-    return Scope(owner, conversation or query.conversation, tuple((link, end) for link, _, end in links))
+    return _Scope(owner, conversation or query.conversation, tuple((link, end) for link, _, end in links))
 
 
 class _Matches:
     """The matches of one search, by the statements of one database."""
 
-    def __init__(self, dialect: SqlDialect, query: Query, scoped: Scope) -> None:
+    def __init__(self, dialect: SqlDialect, query: Query, scoped: _Scope) -> None:
         self._dialect, self._query, self._scope = dialect, query, scoped
 
     def count(self, terms: Sequence[Term]) -> Transaction[list[int]]:

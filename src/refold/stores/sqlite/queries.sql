@@ -94,7 +94,7 @@ FROM (
 ) AS found
 
 -- name: count_searched
--- About how many messages an owner or a conversation has: those of the newest branches, and as many in each of the others.
+-- About how many messages an owner or a conversation has: those of so many branches, and as many in each of the others.
 SELECT CAST(
     total(size) / max(count(*), 1)
     * (SELECT count(*) FROM branch WHERE owner = :owner AND :conversation IN ('', conversation)) AS INTEGER
@@ -103,9 +103,8 @@ FROM (
     SELECT next_seq - base_seq AS size
     FROM head
     WHERE owner = :owner AND :conversation IN ('', conversation)
-    ORDER BY ordinal DESC
     LIMIT :limit
-)
+) AS found
 
 -- name: expire_conversations
 -- Delete conversations of an owner in which nothing happened since, the oldest first, apart from those to keep.

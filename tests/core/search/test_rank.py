@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.core.search.ranking import Match, rank_messages, rank_sessions, rarity
+from refold.core.search.rank import Match, rank_messages, rank_sessions, rarity
 
 
 def match(seq: int, *counts: int, length: int = 20, branch: str = "b") -> Match:
