@@ -115,7 +115,7 @@ def test_all_of_stdin_is_one_message(chat):
         assert (code, out) == (0, "one\n\nzwei ø\n")
 
 
-@pytest.mark.parametrize("text", ["", "  ", "-"])
+@pytest.mark.parametrize("text", ["", "  ", "\u200b", "-"])
 def test_nothing_to_send_is_an_error(chat, text):
     with ScriptedUpstream() as server:
         code, out, err = chat(server, "vik", "--once", text)

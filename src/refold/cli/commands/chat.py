@@ -230,11 +230,11 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
         if not _is_person(options):
             return await _script(opened, options)
         state = f"{output.plural(talk.size, 'message')}" if talk.size else "new"
-        output.note(f"{output.plain(name)} ({state}); /help lists the commands, Ctrl-D leaves")
+        _note(f"{output.plain(name)} ({state}); /help lists the commands, Ctrl-D leaves")
         await _dialogue(opened, questions, options, place)
     if opened.waiting:
         _note(f"{output.plural(opened.waiting, 'typed line')} in the queue: answered when you go on")
-    output.note(f"hint: to go on: refold chat {shlex.quote(output.plain(name))}")
+    _note(f"hint: to go on: refold chat {shlex.quote(output.plain(name))}")
     return 0
 
 
@@ -250,8 +250,10 @@ async def _script(chat: Chat, options: ChatOptions) -> int:
 
 
 async def _one(text: str) -> AsyncIterator[str]:
+    from refold.chat.chat import is_blank
+
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == STDIN else text
-    if not text.strip():
+    if is_blank(text):
         raise ConfigError("there is nothing to send", hint="give a text with --once, or - and a pipe")
     yield text
 
