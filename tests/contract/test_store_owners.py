@@ -101,6 +101,11 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "embeddings": await store.embeddings(owner, [f"{conversation}/c1/s"]),
         "failures": (await store.failures(owner, head.branch))[0],
         "search": await find(store, owner, conversation),
+        "search_sessions": {
+            (name, one.id)
+            for word in ("alpha", "omega")
+            for name, one in await store.search_sessions(owner, word, conversation=conversation)
+        },
         "pins": await store.pins(head),
         "queued": await store.queued(owner, head.branch),
         "commands": await store.commands(owner, head.branch),
