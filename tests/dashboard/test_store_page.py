@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from refold.cli.main import run
 from refold.config import resolve
 from refold.dashboard import workspace
 from refold.engine.client_keys import mint
@@ -108,19 +109,17 @@ def test_a_store_with_keys_asks_for_one(tmp_path):
         assert "A talk" in visitor.get("/").text
 
 
-def test_a_missing_store_and_a_taken_port_are_told(tmp_path):
+def test_a_missing_store_and_a_taken_port_are_told(tmp_path, capsys):
     def told(*options: str) -> str:
-        command = [sys.executable, "-m", "refold", "dashboard", "--no-open", *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 2
-        return done.stderr
+        capsys.readouterr()
+        assert run(["dashboard", "--no-open", *options]) == 2
+        return capsys.readouterr().err
 
     assert "there is no store yet" in told("--store", str(tmp_path / "none.db"))
     assert "memory" in told("--store", "memory:")
     path = tmp_path / "chats.db"
     asyncio.run(write(str(path)))
-    taken = http.client.socket.create_server(("127.0.0.1", 0))
-    with taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"cannot listen on 127.0.0.1:{port}" in told("--store", str(path), "--port", str(port))
 
