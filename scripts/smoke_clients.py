@@ -5,7 +5,7 @@
 .venv/bin/python -m scripts.smoke_clients --only codex --json     one client, as JSON
 
 To install them into a folder of their own:
-  cd DIR && npm install @anthropic-ai/claude-code @openai/codex opencode-ai openai @anthropic-ai/sdk
+  cd DIR && npm install @anthropic-ai/claude-code @openai/codex opencode-ai @continuedev/cli cline openai @anthropic-ai/sdk
   python3 -m venv DIR/llm && DIR/llm/bin/pip install llm openai anthropic
   python3 -m venv DIR/aider && DIR/aider/bin/pip install aider-chat
 Programs are looked for in DIR/node_modules/.bin and in DIR/*/bin, then on PATH. npm may ask to approve the install scripts of
@@ -129,8 +129,11 @@ class Provider:
         """The call by which this client reads a file."""
         command = f"cat {path}"
         for name, arguments in (
-            ("Read", {"file_path": str(path)}),
+            ("Read", {"file_path": str(path), "filepath": str(path)}),
             ("read", {"filePath": str(path)}),
+            ("read_file", {"path": str(path)}),
+            ("read_files", {"files": [{"path": str(path)}]}),
+            ("run_commands", {"commands": [command]}),
             ("exec_command", {"cmd": command}),
             ("shell_command", {"command": command}),
             ("shell", {"command": ["bash", "-lc", command]}),
@@ -362,6 +365,40 @@ def opencode(session: Session) -> None:
     session.run("run", "--model", "refold/gpt-4o", "-c", LAST, **more)
 
 
+CONTINUE = """
+name: smoke
+version: 1.0.0
+schema: v1
+models:
+  - name: Refold
+    provider: openai
+    model: gpt-4o
+    apiBase: {url}/v1
+    apiKey: any
+    roles: [chat]
+    capabilities: [tool_use]
+    defaultCompletionOptions:
+      contextLength: 128000
+      maxTokens: 2000
+"""
+
+
+def continue_cli(session: Session) -> None:
+    settings = session.folder / "continue.yaml"
+    settings.write_text(CONTINUE.format(url=session.url))
+    options = ("--config", str(settings), "--auto", "-p")
+    more = {"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_METRICS_ENABLED": "0"}
+    session.run(*options, TASK, **more)
+    session.run("--resume", *options, LAST, **more)
+
+
+def cline(session: Session) -> None:
+    # One run: a later message to the same session is for its terminal only.
+    session.run("auth", "-p", "openai", "-k", "any", "-m", "gpt-4o", "-b", f"{session.url}/v1")
+    options = ("-P", "openai", "-m", "gpt-4o", "--compaction", "off", "--json")
+    session.run(*options, TASK)
+
+
 def llm(session: Session) -> None:
     settings = session.folder / "llm"
     settings.mkdir()
@@ -401,6 +438,8 @@ CLIENTS = {
     "claude-code": Client("claude", claude_code, 48_000, rounds=30),
     "codex": Client("codex", codex, 24_000, rounds=30),
     "opencode": Client("opencode", opencode, 24_000, rounds=30),
+    "continue": Client("cn", continue_cli, 24_000, rounds=30),
+    "cline": Client("cline", cline, 24_000, rounds=30),
     "aider": Client("aider", aider, 8_000),
     "llm": Client("llm", llm, 8_000),
     "openai-python chat": Client(PYTHON, python_sdk(PYTHON_OPENAI, "chat"), 8_000, "openai"),
