@@ -11,12 +11,14 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import BuiltinMethodType, ModuleType
 from typing import NamedTuple
 
 import refold
+from refold.model.errors import MissingExtra
 
 SOURCE = Path(refold.__file__).parent
 CALLS = ("compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn")
@@ -63,7 +65,8 @@ def modules() -> tuple[ModuleType, ...]:
     found = [refold]
     for one in pkgutil.walk_packages(refold.__path__, "refold."):
         if one.name not in NOT_IMPORTED:
-            found += [importlib.import_module(one.name)]
+            with suppress(MissingExtra):
+                found += [importlib.import_module(one.name)]
     return tuple(found)
 
 

@@ -681,6 +681,10 @@ class Chat:
         return self._async.model
 
     @property
+    def servers(self) -> list[str]:
+        return self._async.servers
+
+    @property
     def waiting(self) -> int:
         return self._async.waiting
 
@@ -691,6 +695,9 @@ class Chat:
     @property
     def is_busy(self) -> bool:
         return self._async.is_busy
+
+    def is_held_elsewhere(self) -> bool:
+        return self._run(self._async.is_held_elsewhere())
 
     def use_model(self, model: str) -> None:
         self._run(self._async.use_model(model))

@@ -18,7 +18,7 @@ KEPT = (
     *("conversations", "stats", "sessions", "show", "search", "recall", "diff", "export", "doctor"),
     *("import", "undo", "pin", "unpin", "off", "on", "rerun", "new", "resume", "delete", "expire"),
 )
-JOINED = ("replay", "serve", "chat", "demo", "mcp")
+JOINED = ("replay", "serve", "dashboard", "chat", "demo", "mcp")
 GROUPS = ("db", "keys", "config", "local")
 COMMANDS = (*OWN, *KEPT, *JOINED, *GROUPS)
 
@@ -33,7 +33,7 @@ def test_help_names_every_command(refold):
     assert (code, err) == (0, "")
     listed = re.findall(r"^  (\w+)  ", out.partition("Start here:")[2], re.MULTILINE)
     assert sorted(listed) == sorted(COMMANDS)
-    assert listed[:5] == ["serve", "chat", "demo", "context", "conversations"]
+    assert listed[:5] == ["serve", "dashboard", "chat", "demo", "context"]
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in GROUPS])

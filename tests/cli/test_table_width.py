@@ -37,7 +37,7 @@ TABLES = {
 }
 """The commands that print a table, each with a table that is too wide as it is."""
 WITHOUT_TABLES = {
-    *("chat", "check", "config", "db", "delete", "demo", "doctor", "expire", "export", "import"),
+    *("chat", "check", "config", "dashboard", "db", "delete", "demo", "doctor", "expire", "export", "import"),
     *("local", "mcp", "new", "off", "on", "pin", "recall", "rerun", "serve", "undo", "unpin"),
 }
 """The other commands print messages, sentences, or nothing; `serve` and `demo` have tests below."""

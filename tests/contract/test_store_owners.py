@@ -107,6 +107,8 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
             for name, one in await store.search_sessions(owner, word, conversation=conversation)
         },
         "pins": await store.pins(head),
+        "tokens_since": sum((await store.tokens_since(owner, [(head.branch, 0)])).values()),
+        "spent_each": await store.spent_each(owner, [conversation], "reply"),
         "queued": await store.queued(owner, head.branch),
         "commands": await store.commands(owner, head.branch),
         "lease_holder": await store.lease_holder(owner, head.branch),
@@ -120,6 +122,8 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
     return {
         "sessions, of all": await store.sessions(owner),
         "conversations": await store.conversations(owner),
+        "latest_heads": [(one.title, one.head) for one in await store.latest_heads(owner)],
+        "failing": await store.failing(owner),
         "search, in all": await find(store, owner),
         "unfinished": await store.unfinished(owner),
         "places": await store.places(owner, [b"alpha 1", b"omega 1"]),
@@ -178,6 +182,7 @@ async def test_owners_with_the_same_names_for_everything_never_meet(store):
             "failures",
             "damaged",
             "uncounted",
+            "failing",
         ]
         answered = {name.partition(",")[0] for name in answers}
         methods = {name for name in dir(Store) if not name.startswith("_")}

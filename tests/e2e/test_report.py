@@ -96,7 +96,7 @@ def test_a_model_that_wrote_summaries_is_shown_with_its_dollars_and_its_failures
     tab.goto(uri)
     tab.wait_for_selector("#every tbody tr")
 
-    assert sorted(tab.locator(".mark text").all_text_contents()) == ["refold", "refold +"]
+    assert sorted(tab.locator(".point text").all_text_contents()) == ["refold", "refold +"]
     assert tab.locator("figcaption", has_text="+ is with summaries by gpt-4o-mini").count() == 1
     row = tab.locator("tbody tr", has_text="refold + gpt-4o-mini").first.inner_text()
     assert f"{modelled.summaries.dollars:,.4f}" in row

@@ -11,7 +11,7 @@ from typing import get_args
 from refold.config import policy_of
 from refold.core.presets import PRESETS
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
-from refold.dashboard.workspace import DIGEST, Workspace
+from refold.dashboard.workspace import NO_MODEL, Workspace
 from refold.engine.arguments import check_focus
 from refold.engine.conversation import Conversation
 from refold.engine.history import Fate, changes_between
@@ -79,7 +79,7 @@ async def compact_form(visit: Visit) -> Rendered | Redirect:
         "presets": PRESETS,
         "own_preset": workspace.resolved.settings.compaction.preset,
         "writers": workspace.writers(),
-        "digest": DIGEST,
+        "digest": NO_MODEL,
     }
     return Rendered("compact.html", data, f"Compact {talk.id}", page=page)
 

@@ -26,7 +26,7 @@ from refold.ports.models import Summariser
 from refold.ports.records import ClientKey
 from refold.ports.store import Store
 
-DIGEST = "digest"
+NO_MODEL = "digest"
 """Stands for a summary that no model writes."""
 
 
@@ -144,8 +144,8 @@ class StoreWorkspace:
         return self.resolved.settings.summariser.models
 
     async def writer(self, talk: Conversation, model: str = "") -> SummaryChoice:
-        model = model or next(iter(self.writers()), DIGEST)
-        if model == DIGEST:
+        model = model or next(iter(self.writers()), NO_MODEL)
+        if model == NO_MODEL:
             return SummaryChoice()
         if model not in self.writers():
             raise ConfigError(

@@ -210,9 +210,9 @@ def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
         return ()
     if isinstance(prompt, str):
         return (system(prompt),)
-    if dialect.name == "anthropic":
+    if dialect.name == "anthropic" and isinstance(prompt, Sequence):
         return (decode_system(as_json([*prompt])),)
-    if all(isinstance(one, str) or _is_instruction(one) for one in prompt):
+    if isinstance(prompt, Sequence) and all(isinstance(one, str) or _is_instruction(one) for one in prompt):
         return tuple(system(one) if isinstance(one, str) else read_message(one, dialect) for one in prompt)
     raise ConfigError(
         "the system prompt is no text",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from refold.config import Resolved, update
-from refold.dashboard.workspace import DIGEST, OperationNote, SummaryChoice
+from refold.dashboard.workspace import NO_MODEL, OperationNote, SummaryChoice
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.events import Event
@@ -88,7 +88,7 @@ class GatewayWorkspace:
         return self.resolved.settings.summariser.models
 
     async def writer(self, talk: Conversation, model: str = "") -> SummaryChoice:
-        if model == DIGEST:
+        if model == NO_MODEL:
             return SummaryChoice()
         target, terms = self.terms(await self.head(talk.id, talk.branch))
         if not model:
