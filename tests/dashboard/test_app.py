@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from urllib.parse import quote
+from html import unescape
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -65,6 +67,24 @@ def test_every_view_has_a_page_and_a_twin_with_the_same_headers(visitor, path):
     assert isinstance(data.json(), dict)
     assert "<script>" not in html.text
     assert " style=" not in html.text
+
+
+@pytest.mark.parametrize(
+    "name", ["what? now", "a#b", "100% done", "a%2Fb", "Fähre 渡し船", "a&b=c", "x.json", "~1", '"quoted"']
+)
+def test_a_page_leads_to_its_twin_whatever_the_name(page, visitor, name):
+    begin(page, name, 1)
+    for url in (conversation_url(name), conversation_url(name, "messages", first=2)):
+        html = visitor.get(url)
+        link = unescape(re.search(r'<a href="([^"]*)">This page as JSON</a>', html.text)[1])
+
+        assert html.status == 200
+        assert link == twin(url)
+        assert visitor.get(link).json()["name"] == name
+
+
+def test_an_argument_of_any_name_is_ignored(visitor):
+    assert visitor.get("/?path=1&name=2&self=3").status == 200
 
 
 def test_the_policy_allows_nothing_but_our_own_files():
@@ -487,6 +507,15 @@ def test_without_a_key_every_page_asks_for_one(guarded, path):
     assert visitor.get("/static/page.css").status == 200
 
 
+@pytest.mark.parametrize("name", ["what? now", "a#b", "100% done", "Fähre"])
+def test_a_sign_in_goes_on_with_the_page_that_was_asked_for(guarded, name):
+    visitor, wanted = Visitor(guarded.port), conversation_url(name, "messages", first=2)
+    asked = parse_qs(urlsplit(visitor.get(wanted).location).query)["next"][0]
+    visitor.get("/sign-in")
+
+    assert visitor.act("/sign-in", key=guarded.keys["anna"], next=asked).location == wanted
+
+
 def test_a_session_has_a_cookie_that_no_script_and_no_other_site_gets(guarded):
     visitor = Visitor(guarded.port)
     visitor.get("/sign-in")
@@ -545,7 +574,8 @@ def test_an_owner_sees_only_what_is_theirs(anna, guarded):
     for path in ("/compact", "/undo", "/rerun", "/new", "/switch", "/pins", "/delete", "/replay"):
         answer = anna.act(f"{theirs}{path}", confirm="talk of boris", on="1", handle="#m1")
         assert answer.status == 404, path
-        assert "boris" not in answer.text.replace("talk of boris", "") or path == "/delete"
+        said = answer.text.replace("talk of boris", "").replace(theirs, "")
+        assert "boris" not in said or path == "/delete"
     assert anna.get("/search.json?words=boris").json()["conversations"] == []
     assert anna.get("/operations").status == 403
     assert "/operations" not in anna.get("/").text

@@ -93,7 +93,7 @@ def conversation_url(name: str, *rest: str, **query: object) -> str:
     return with_query(path, **query)
 
 
-def with_query(path: str, **query: object) -> str:
+def with_query(path: str, /, **query: object) -> str:
     asked = {name: value for name, value in query.items() if value not in (None, "", False)}
     return f"{path}?{urlencode(asked)}" if asked else path
 
@@ -125,6 +125,11 @@ class Visit(Struct, frozen=True):
     @property
     def query(self) -> Mapping[str, str]:
         return self.request.query_params
+
+    @property
+    def path(self) -> str:
+        """The path of the address, quoted: `Request.url` ends it at a `?` or `#` in the name of a conversation."""
+        return quote(self.request.scope["path"], safe="/~")
 
     @property
     def name(self) -> str:
@@ -244,7 +249,7 @@ class Dashboard:
             body = msgspec.json.encode(found.data, enc_hook=str)
             return Response(body, found.status, PRIVATE, "application/json")
         theme = cookie_in(visit.request.scope["headers"], "theme")
-        path = visit.request.url.path
+        path = visit.path
         html = self.templates.get_template(found.template).render(
             **found.data,
             **found.page,
@@ -319,13 +324,13 @@ class _Page:
 
     async def _answer(self, visit: Visit) -> Response:
         request = visit.request
+        asked = request.scope["query_string"].decode("latin-1")
         if not (visit.owner or self._is_public):
             if self._as_json or request.method not in ("GET", "HEAD"):
                 raise KeyRefused("this page needs a key", hint="sign in at /sign-in")
-            asked = f"?{request.url.query}" if request.url.query else ""
-            target = "" if request.url.path == "/" else f"{request.url.path}{asked}"
+            target = "" if visit.path == "/" else f"{visit.path}?{asked}" if asked else visit.path
             return RedirectResponse(with_query("/sign-in", next=target), 303, PRIVATE)
-        if "\0" in request.url.path or "\0" in unquote(request.url.query):
+        if "\0" in request.scope["path"] or "\0" in unquote(asked):
             raise NotFound("there is nothing with this name", hint="see the list of conversations")
         if request.method == "POST":
             form = await read_form(request)
