@@ -200,3 +200,20 @@ def test_one_conversation_takes_the_same_work_among_few_and_among_many(connectio
 
     for few, many in zip(*taken, strict=True):
         assert many <= 1.05 * few + 5
+
+
+def test_compactions_are_listed_without_reading_how_the_branch_was_shown(connection):
+    """The columns behind the snapshot are in an index: a snapshot of 100 kB is 25 pages to read otherwise."""
+    head = new_head("talk")
+    run(connection, conversations.create(head, first_session(head), at=1.0))
+    fill(connection, head, 2_000)
+    connection.execute(
+        "UPDATE compaction SET shown = zeroblob(100000), at = number, error = 'e' || number WHERE branch = ?",
+        (head.branch,),
+    )
+    before = connection.status(apsw.SQLITE_DBSTATUS_CACHE_HIT)[0]
+    found = run(connection, conversations.compactions(ANNA, head.branch, 20))
+    pages = connection.status(apsw.SQLITE_DBSTATUS_CACHE_HIT)[0] - before
+
+    assert [(one.at, one.error) for one in found] == [(n, f"e{n}") for n in range(1, 21)]
+    assert 0 < pages <= 2 * len(found)
