@@ -307,7 +307,9 @@ class Folded(Struct, frozen=True, dict=True):
         is_same_line = shown.log is branch.log or not len(shown)
         if is_same_line and number == len(shown) and self.is_original(message, number):
             return structs.replace(self, shown=branch.prefix(number + 1))
-        return structs.replace(self, shown=shown.append(message))
+        last = branch.last
+        known = last.tokens if last is not None and last.message is message else None
+        return structs.replace(self, shown=shown.append(message, known))
 
     def extend(self, messages: Iterable[Message]) -> Folded:
         """Append originals and show them unchanged."""

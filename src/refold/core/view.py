@@ -186,11 +186,11 @@ class View(Struct, frozen=True, eq=False):
     ) -> View:
         return cls(dialect, counter, key, continues).extend(messages)
 
-    def append(self, message: Message) -> View:
-        return self.extend((message,))
+    def append(self, message: Message, tokens: int | None = None) -> View:
+        return self.extend((message,), (tokens,))
 
-    def extend(self, messages: Iterable[Message], tokens: Iterable[int] = ()) -> View:
-        """Append messages. `tokens` are their counts, as far as they are known."""
+    def extend(self, messages: Iterable[Message], tokens: Iterable[int | None] = ()) -> View:
+        """Append messages. `tokens` are their counts, None where it is not known."""
         log = self.log or ViewLog(Calls(continues=self.continues))
         if len(log.entries) != self.size:
             log = log.upto(self.size, self.dialect)

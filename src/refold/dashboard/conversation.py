@@ -6,6 +6,8 @@ Every page reads the stored rows that `refold.engine.timeline` and `refold.engin
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias, get_args
@@ -489,9 +491,11 @@ async def _shown(talk: Conversation, row: Call) -> tuple[Folded | None, str]:
 
 
 def _neighbour(line: Timeline, one: TimedCall, by: int) -> int | None:
-    numbers = [other.number for other in line.replies]
-    at = numbers.index(one.number) + by if one.number in numbers else -1
-    return numbers[at] if 0 <= at < len(numbers) else None
+    """The number of the reply before or after one."""
+    if not one.is_reply:
+        return None
+    at = bisect_left(line.replies, one.number, key=lambda other: other.number) + by
+    return line.replies[at].number if 0 <= at < len(line.replies) else None
 
 
 def _beside(stored: Sequence[StoredMessage], head: Head, shown: Folded) -> list[ComparedMessage]:
@@ -605,16 +609,16 @@ async def change(visit: Visit) -> Rendered | Redirect:
         ledger = _ledger(difference.after)
     written = await engine.summaries([found.id])
     start = visit.count("first", 1, 10**9) - 1
-    counts = {fate: sum(one.fate == fate for one in rows) for fate in FATES}
-    shown = [one for one in rows if one.number >= start][:PAGE] if start else rows[:PAGE]
-    rest = rows[rows.index(shown[-1]) + 1 :] if shown else []
+    counted = Counter(one.fate for one in rows)
+    begins = next((at for at, one in enumerate(rows) if one.number >= start), len(rows))
+    shown, rest = rows[begins : begins + PAGE], rows[begins + PAGE :]
     numbers = [one.id for one in line.changes]
     at = numbers.index(found.id)
     data = {
         "name": visit.name,
         "branch": found.branch,
         "change": change_document(found),
-        "counts": counts,
+        "counts": {fate: counted[fate] for fate in FATES},
         "runs": msgspec.to_builtins(runs_of([compared(one) for one in shown])),
         "next_first": rest[0].number + 1 if rest else None,
         "lead": lead,

@@ -490,6 +490,14 @@ class Conversation:
         state = self._jobs.with_prepared(self._state)
         return structs.replace(state, at=self._journal.clock())
 
+    async def _past(self) -> State:
+        """Return a state to rebuild windows of the past from. The present messages, which may be thousands, are
+        not loaded for it.
+        """
+        if self._is_open or self._is_empty:
+            return await self._current()
+        return await self._journal.load_without_messages(self._state)
+
     async def _follow_learned_window(self) -> None:
         """Use the window that another conversation has learnt since, or none if it was forgotten."""
         now, known_at = self._journal.clock(), self._window_read_at
@@ -1480,7 +1488,7 @@ class Conversation:
         """Return the messages that were shown before a change, and those after it."""
         check_kind(change, Compaction, "change", hint="`store.compactions` returns them")
         async with self._locked():
-            return await difference(self._journal, await self._current(), change)
+            return await difference(self._journal, await self._past(), change)
 
     async def window_of(self, call: Call) -> dict[str, Any]:
         """Return the fields of the request that was sent with a call.
@@ -1502,7 +1510,7 @@ class Conversation:
         """
         check_kind(call, Call, "call", hint="`store.calls` returns them")
         async with self._locked():
-            return await shown_with(self._journal, await self._current(), call)
+            return await shown_with(self._journal, await self._past(), call)
 
     async def message_usage(self) -> list[MessageTokens]:
         """Return the size of each message: reported by the provider, derived from its reports, or counted."""

@@ -22,7 +22,7 @@ from refold.core.fold import Folded, UserRequest
 from refold.core.measure import Calibration, Meter, forget_sums
 from refold.core.secrets.redact import redact
 from refold.core.shown import Edit
-from refold.core.view import View
+from refold.core.view import View, ViewEntry
 from refold.engine.actions import Outcome
 from refold.engine.retention import KnownTime
 from refold.engine.session_search import NOTHING, Meaning
@@ -367,9 +367,12 @@ def read_snapshot(
             hint="run `refold doctor`",
         )
     known = held[: state.size - state.origin]
+    branch = empty.branch.extend(one.message for one in known)
+    entries = {one.number: entry for one, entry in zip(known, branch, strict=True)}
+    shown = list(_shown_messages(state, entries, decode))
     folded = structs.replace(
-        Folded.of(empty.branch.extend(one.message for one in known), empty.tools),
-        shown=empty.branch.extend(_shown_messages(state, known, decode)),
+        Folded.of(branch, empty.tools),
+        shown=empty.branch.extend([message for message, _ in shown], [tokens for _, tokens in shown]),
         edited=state.edited,
         base=state.size,
         summaries=state.summaries,
@@ -396,13 +399,17 @@ def _read_task(state: _Snapshot, decode: Decode) -> Iterator[UserRequest]:
         yield UserRequest(number, message, state.task_replies, is_typed(message))
 
 
-def _shown_messages(state: _Snapshot, known: Sequence[Original], decode: Decode) -> Iterator[Message]:
-    """Yield the messages of the window: decoded ones, or originals in memory."""
-    messages = {one.number: one.message for one in known}
+def _shown_messages(
+    state: _Snapshot, originals: Mapping[int, ViewEntry], decode: Decode
+) -> Iterator[tuple[Message, int | None]]:
+    """Yield the messages of the window: decoded ones, or originals in memory with their tokens."""
     for place, number in enumerate(state.edited):
-        if place not in state.replaced and number not in messages:
+        if place in state.replaced:
+            yield decode(state.replaced[place]), None
+        elif number in originals:
+            yield originals[number].message, originals[number].tokens
+        else:
             raise StoreError(f"message {number} is missing", hint="run `refold doctor`")
-        yield decode(state.replaced[place]) if place in state.replaced else messages[number]
 
 
 def append_originals(folded: Folded, originals: Iterable[Original]) -> Folded:
@@ -791,8 +798,17 @@ class Journal:
             limits=structs.replace(state.limits, own=before.limits.own),
         ).with_calibration(before.calibration)
 
+    async def load_without_messages(self, state: State) -> State:
+        """Return a state from which windows of the past can be rebuilt: no message of the present one is read."""
+        head = await self.current_head()
+        if head is None:
+            raise conversation_gone(self.head.conversation)
+        await self._check_same(head)
+        self.head, self.raw = head, frozenset(await self.store.raw_arrivals(head, 0))
+        return self.without_messages(state)
+
     def without_messages(self, state: State) -> State:
-        """Return the state of a branch that cannot be loaded: it holds no message, and knows which are sensitive."""
+        """Return the state of a branch that is not loaded: it holds no message, and knows which are sensitive."""
         notes = read_notes(self.head.notes)
         folded = structs.replace(Folded.of(empty_view(state.folded.shown)), origin=self.head.next_seq)
         secrecy = state.secrecy.restored(notes.sensitive, notes.secret, ())
