@@ -220,6 +220,17 @@ async def test_the_tokens_of_the_newest_messages_are_added_up_by_branch(store):
     assert await store.tokens_since("other", [(one.branch, 0)]) == {one.branch: 0}
 
 
+async def test_a_call_has_as_many_before_it_as_were_stored_in_its_conversation(store):
+    for at in range(3):
+        for name in ("one", "two"):
+            head = await begin(store, name) if not at else await store.head(ANNA, name)
+            await store.commit(head, Batch(at=1.0, calls=(call(head, f"{name}-{at}"),)))
+
+    assert [await store.calls_before(ANNA, "two", f"two-{at}") for at in range(3)] == [0, 1, 2]
+    assert await store.calls_before(ANNA, "two", "never") == 0
+    assert await store.calls_before("other", "two", "two-2") == 0
+
+
 async def test_what_calls_of_a_kind_cost_is_told_by_conversation(store):
     for name in ("one", "two"):
         head = await begin(store, name)

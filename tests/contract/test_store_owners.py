@@ -96,6 +96,7 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "written": await store.written(owner, names),
         "summary": await store.summary(head, 0),
         "calls": await store.calls(owner, conversation),
+        "calls_before": await store.calls_before(owner, conversation, f"{conversation}/paid"),
         "spent": await store.spent(owner, conversation, "reply"),
         "reply_to": await store.reply_to(owner, f"{conversation}/paid"),
         "embeddings": await store.embeddings(owner, [f"{conversation}/c1/s"]),
@@ -179,6 +180,7 @@ async def test_owners_with_the_same_names_for_everything_never_meet(store):
         assert answers == await all_answers(alone, owner)
         assert [name for name, answer in answers.items() if not answer] == [
             "find_key",
+            "calls_before",
             "failures",
             "damaged",
             "uncounted",

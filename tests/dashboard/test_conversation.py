@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
 import pytest
 
+from refold.cli.main import run
 from refold.dashboard import text
 from refold.engine.engine import OWNER
-from refold.engine.timeline import timeline_of
+from refold.engine.timeline import MOST_CALLS, timeline_of
 from refold.model.tokens import Usage
 from refold.ports.records import Batch, Call
 from refold.stores.memory import MemoryStore
+from refold.stores.url import open_store
 from refold.summarisers import ModelSummariser
 from refold.tokens.catalog import find_model
 from tests.agent_session import SYSTEM, TOOLS, play
-from tests.dashboard.conversation_site import Site, engine, site_of
+from tests.dashboard.conversation_site import Page, Site, engine, site_of
 from tests.summarisers.scripted_upstream import GOOD, Scripted, writer
 
 pytestmark = pytest.mark.feature("X13")
@@ -259,6 +262,40 @@ async def test_a_call_of_an_earlier_version_is_shown_as_not_recorded(store, site
 
     assert "Regions not recorded" in page.text
     assert len(page.with_class("unrecorded")) == 2, "one in the picture, one in the legend"
+
+
+def test_calls_have_the_numbers_of_refold_show_also_where_the_first_are_not_listed(tmp_path, capsys):
+    path = tmp_path / "chats.db"
+
+    async def write_and_look() -> tuple[dict[int, str], Page, Page]:
+        store = await open_store(f"sqlite:///{path}")
+        try:
+            talk = await engine(store).conversation("long")
+            await talk.add("Where is the ferry?")
+            head = await store.head(OWNER, "long")
+            made = (
+                Call(
+                    id=f"call {at}", branch=head.branch, session=head.session, usage=Usage(500), size=1, at=at
+                )
+                for at in range(1, MOST_CALLS + 4)
+            )
+            await store.commit(head, Batch(at=1.0, calls=tuple(made)))
+            async with site_of(store) as site:
+                listed = await site.json("long", "calls", before=105)
+                numbers = {one["number"]: one["id"] for one in listed["calls"]}
+                return numbers, await site.page("long", "calls"), await site.page("long", "calls", "3")
+        finally:
+            await store.close()
+
+    numbers, newest, first = asyncio.run(write_and_look())
+    assert run(["show", "long", "--calls", "--json", "--store", f"sqlite:///{path}"]) == 0
+    told = {one["number"]: one["id"] for one in json.loads(capsys.readouterr().out)["calls"]}
+
+    assert len(told) == MOST_CALLS + 3
+    assert numbers == {number: told[number] for number in range(5, 105)}
+    assert "5,003 reply" in newest.text
+    assert "The 5,000 newest calls of the conversation can be seen here" in newest.text
+    assert first.status == 404, "it is not among the newest"
 
 
 EVIL = [

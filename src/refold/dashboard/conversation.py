@@ -26,7 +26,7 @@ from refold.engine.events import Regions
 from refold.engine.history import Fate, MessageChange, changes_between
 from refold.engine.recall import is_handle
 from refold.engine.state import CallSize
-from refold.engine.timeline import BranchLine, TimedCall, TimedChange, Timeline, timeline_of
+from refold.engine.timeline import MOST_CALLS, BranchLine, TimedCall, TimedChange, Timeline, timeline_of
 from refold.model.errors import ConfigError, Damaged, NotFound, WireError
 from refold.model.message import File, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import Measurement, Region
@@ -398,7 +398,8 @@ async def calls(visit: Visit) -> Rendered | Redirect:
         "changes": {one.id: change_line(one) for one in line.changes},
         "next": shown[-1].number if len(earlier) > PAGE else None,
     }
-    return Rendered("conversation_calls.html", data, f"Calls of {visit.name}")
+    page = {"is_cut": line.is_cut, "most": MOST_CALLS}
+    return Rendered("conversation_calls.html", data, f"Calls of {visit.name}", page=page)
 
 
 class ComparedMessage(Struct, frozen=True):

@@ -60,7 +60,7 @@ class TimedCall(Struct, frozen=True, dict=True):
     """One call, with the window that was sent. Its receipt is read when it is needed: of thousands of calls a page shows few."""
 
     number: int
-    """Its number among the calls that were read, counted from 1: the number of `refold show --calls`."""
+    """Its number among all calls of the conversation, counted from 1: the number of `refold show --calls`."""
     row: Call
     changes: tuple[str, ...] = ()
     """Ids of the changes to the window since the call before it."""
@@ -239,12 +239,13 @@ async def timeline_of(
         raise NotFound("there is no such conversation", hint="`refold conversations` lists them")
     outline = await store.outline(owner, name, MOST_CHANGES)
     rows = await store.calls(owner, name, limit + 1)
-    is_cut = len(rows) > limit
+    is_cut, rows = len(rows) > limit, rows[-limit:]
+    earlier = await store.calls_before(owner, name, rows[0].id) if is_cut else 0
     lines = _ancestry(outline, head)
     made = [one for one in outline.changes if _is_on(one, lines) and _is_shown(one)]
     made = sorted(made, key=lambda one: (one.at, one.number))
     written = await store.written(owner, [one.id for one in made if one.kind == "summarise"])
-    calls = [TimedCall(number, row) for number, row in enumerate(rows[-limit:], 1) if _is_on(row, lines)]
+    calls = [TimedCall(number, row) for number, row in enumerate(rows, earlier + 1) if _is_on(row, lines)]
     first_calls = _first_calls(made, [one for one in calls if one.is_reply])
     since: dict[str, list[str]] = {}
     for which, number in first_calls.items():

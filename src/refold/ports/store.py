@@ -243,6 +243,10 @@ class CallRows(Protocol):
         """The newest calls, oldest first."""
         ...
 
+    async def calls_before(self, owner: str, conversation: str, call: str) -> int:
+        """The number of calls of a conversation that were stored before one of them."""
+        ...
+
     async def reply_to(self, owner: str, call: str) -> bytes:
         """The reply to a call; empty if it was not stored."""
         ...

@@ -823,6 +823,10 @@ class MemoryStore:
             limit, tables.calls.values(), lambda row: tables.heads[row.branch].conversation == conversation
         )
 
+    async def calls_before(self, owner: str, conversation: str, call: str) -> int:
+        calls = [one.id for one in await self.calls(owner, conversation, EVERYTHING)]
+        return calls.index(call) if call in calls else 0
+
     async def reply_to(self, owner: str, call: str) -> bytes:
         return self._tables(owner).replies.get(call, b"")
 

@@ -306,6 +306,11 @@ def calls(owner: str, conversation: str, limit: int = 1_000) -> Transaction[list
     return [rows.to_call(row) for row in reversed(found)]
 
 
+def calls_before(owner: str, conversation: str, call: str) -> Transaction[int]:
+    found = yield "count_calls_before", {"owner": owner, "conversation": conversation, "id": call}
+    return int(found[0][0])
+
+
 def conversation_calls(owner: str, since: float = 0.0) -> Transaction[list[CallSum]]:
     found = yield "sum_conversation_calls", {"owner": owner, "since": since}
     return [rows.to_conversation_calls(row) for row in found]

@@ -112,6 +112,12 @@ WHERE owner = :owner AND NOT is_counted AND ordinal IN (
 )
 RETURNING id
 
+-- name: count_calls_before
+-- How many calls of a conversation were stored before one of them.
+SELECT count(*) FROM call
+WHERE owner = :owner AND conversation = :conversation
+    AND ordinal < (SELECT one.ordinal FROM call AS one WHERE one.owner = :owner AND one.id = :id)
+
 -- name: count_compactions
 -- Mark some compactions of an owner as counted: those that an earlier version has stored, and that have ended.
 UPDATE compaction SET is_counted = :is_counted

@@ -95,6 +95,7 @@ class SqlStore:
     written = _reads(chats.written)
     summary = _reads(chats.summary)
     calls = _reads(chats.calls)
+    calls_before = _reads(chats.calls_before)
     reply_to = _reads(chats.reply_to)
     conversation_calls = _reads(chats.conversation_calls)
     spent = _reads(chats.spent)
