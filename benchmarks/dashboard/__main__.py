@@ -49,7 +49,9 @@ VIEWS = {
     "conversation, short": SHORT,
     "conversation": LONG,
     "calls": f"{LONG}/calls",
+    "changes": f"{LONG}/changes",
     "messages": f"{LONG}/messages",
+    "recall": f"{LONG}/recall?what=ferry+Rotterdam",
     "compact": f"{LONG}/compact",
     "pins": f"{LONG}/pins",
     "replay": f"{LONG}/replay",
@@ -154,6 +156,16 @@ async def served(store):
         await gateway.close()
 
 
+async def newest_views(session: aiohttp.ClientSession, url: str) -> dict[str, str]:
+    """The pages of the newest call and of the newest change of the long conversation."""
+    found = {}
+    for view, rows, key in (("one call", "calls", "number"), ("one change", "changes", "id")):
+        async with session.get(f"{url}{LONG}/{rows}.json") as response:
+            listed = (await response.json())[rows]
+        found[view] = f"{LONG}/{rows}/{listed[0][key]}"
+    return found
+
+
 async def asked_ms(session: aiohttp.ClientSession, url: str) -> tuple[float, float, int]:
     """The first time that a view is asked for, the median of later times, and the size of the HTML."""
     times = []
@@ -197,7 +209,8 @@ async def measure(conversations: int, messages: int) -> dict[str, object]:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         _, bare, _ = await asked_ms(session, f"http://127.0.0.1:{empty}/")
         found = {"empty page": {"first_ms": bare, "server_ms": bare, "bytes": 0}}
-        for name, path_ in VIEWS.items():
+        views = VIEWS | await newest_views(session, f"http://127.0.0.1:{full}")
+        for name, path_ in views.items():
             first, median, size = await asked_ms(session, f"http://127.0.0.1:{full}{path_}")
             found[name] = {"first_ms": first, "server_ms": median, "ratio": median / bare, "bytes": size}
         if CHROMIUM is not None:
@@ -209,7 +222,7 @@ async def measure(conversations: int, messages: int) -> dict[str, object]:
             await opened_ms(browser, f"http://127.0.0.1:{empty}/")
             blank = await opened_ms(browser, f"http://127.0.0.1:{empty}/")
             found["empty page"]["interactive_ms"] = blank
-            for name, path_ in VIEWS.items():
+            for name, path_ in views.items():
                 took = await opened_ms(browser, f"http://127.0.0.1:{full}{path_}")
                 found[name] |= {"interactive_ms": took, "interactive_ratio": took / blank}
         return {**rows, "views": found}

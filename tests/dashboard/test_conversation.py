@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from copy import deepcopy
 
 import pytest
 
@@ -27,9 +28,13 @@ pytestmark = pytest.mark.feature("X13")
 NAME = "move to the new clock"
 
 
-@pytest.fixture
-async def store() -> MemoryStore:
-    """A conversation with a reduction, a model's summary, an undone one and a fork."""
+@pytest.fixture(scope="module")
+def played() -> MemoryStore:
+    """A conversation with a reduction, a model's summary and an undone one."""
+    return asyncio.run(play_agent())
+
+
+async def play_agent() -> MemoryStore:
     made = MemoryStore()
     started = engine(made, summariser=ModelSummariser([writer(Scripted(GOOD, model="gpt-4o-mini"))]))
     talk = await started.conversation(NAME, system=SYSTEM, tools=TOOLS)
@@ -40,6 +45,12 @@ async def store() -> MemoryStore:
     await talk.undo()
     await play(talk, 2, first=30, prompts=prompts)
     return made
+
+
+@pytest.fixture
+def store(played) -> MemoryStore:
+    """A copy for one test."""
+    return deepcopy(played)
 
 
 @pytest.fixture

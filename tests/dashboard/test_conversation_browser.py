@@ -126,7 +126,9 @@ def opened_views(tab, served, views=VIEWS):
         yield view, tab.open(URL + view.format(call=line.replies[-1].number, change=line.changes[-1].id))
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [pytest.param(1280, "light", marks=pytest.mark.slow), (390, "dark")]
+)
 def test_no_view_is_too_wide_or_complains(browser, served, width, theme):
     tab = Tab(browser, served.page.url, width=width, theme=theme)
     try:

@@ -98,6 +98,7 @@ def test_the_program_serves_the_page_of_a_store_until_it_is_stopped(tmp_path):
     assert asyncio.run(stored()) == b'{"compaction.preset":"opal"}'  # a gateway on this store has it too
 
 
+@pytest.mark.slow  # the gate is that of the gateway's page, which the tests of the app knock at
 def test_a_store_with_keys_asks_for_one(tmp_path):
     path = tmp_path / "chats.db"
     key = asyncio.run(write(str(path), with_key=True))
