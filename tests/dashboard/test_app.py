@@ -277,6 +277,16 @@ def test_mistakes_in_an_act_are_told_in_the_words_of_the_library(visitor, page):
     assert visitor.act("/conversations/nope/compact").status == 404
 
 
+def test_the_answer_of_an_act_names_no_twin_that_does_not_exist(visitor, page):
+    begin(page, "no twin", 1)
+    visitor.get("/conversations/no%20twin/compact")
+
+    answer = visitor.act("/conversations/no%20twin/rerun", preset="none")
+
+    assert answer.status == 400
+    assert ".json" not in answer.text
+
+
 def test_a_message_is_pinned_and_unpinned(visitor, page):
     begin(page, "pinned", 3)
     visitor.get("/conversations/pinned/pins")
@@ -444,6 +454,7 @@ NAMES = [
     "x.json",
     "~tilde~1",
     "50 % off?",
+    "a%2Fb",
     "ü#ñ",
     "a\\b",
     "…",
@@ -460,6 +471,7 @@ def test_every_name_has_an_address_of_its_own(visitor, page, name):
     for path in (conversation_url(name), conversation_url(name, "compact"), conversation_url(name, "delete")):
         assert visitor.get(path).status == 200, path
     assert visitor.get(f"{conversation_url(name)}.json").json()["name"] == name
+    assert f'href="{conversation_url(name)}.json"' in visitor.get(conversation_url(name)).text
     visitor.get(conversation_url(name, "delete"))
     assert visitor.act(conversation_url(name, "delete"), confirm=name).location == "/?done=deleted"
 
