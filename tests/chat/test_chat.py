@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from itertools import permutations
 
 import pytest
 
@@ -70,6 +71,22 @@ async def test_tools_are_run_until_the_model_calls_none(wire):
         await valid(chat, wire)
         results_sent = [one for message in server.requests[2].messages for one in message.results]
         assert [one.text for one in results_sent] == ["5", "9", "14"]
+
+
+@pytest.mark.parametrize("own, theirs", [*permutations(FORMATS, 2)])
+async def test_the_format_of_the_conversation_may_be_another_one_than_the_provider_s(own, theirs):
+    calls = say("Let me see.", call("add", {"a": 2, "b": 3}, id="c1"), call("add", {"a": 4, "b": 5}, id="c2"))
+    async with (
+        ScriptedUpstream(calls, "5 and 9.", "Yes.", strict=True) as server,
+        refold.Engine("memory:", model="m-1", window=32_000) as engine,
+    ):
+        talk = await engine.conversation("talk", format=own)
+        async with refold.Chat(talk, provider(server, theirs), tools=[add]) as chat:
+            events = await sent(chat, "What is 2 + 3, and 4 + 5?")
+            assert sorted(results(events)) == ["5", "9"]
+            assert done(events).status == "answered"
+            assert text_of(await sent(chat, "Sure?")) == "Yes."
+            await valid(chat, own)
 
 
 @pytest.mark.feature("L18")

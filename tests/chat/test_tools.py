@@ -109,6 +109,14 @@ def test_a_name_that_no_provider_takes_is_refused():
         refold.tool(name="read file")(lambda: "")
 
 
+@pytest.mark.parametrize(
+    "settings", [{"timeout_s": 0}, {"timeout_s": -1}, {"timeout_s": float("nan")}, {"prune": "sometimes"}]
+)
+def test_a_setting_that_cannot_work_is_refused(settings):
+    with pytest.raises(ConfigError, match="the tool 'nothing'"):
+        refold.tool(name="nothing", **settings)(lambda: "")
+
+
 async def test_the_tools_of_an_mcp_server_are_called(tmp_path):
     path = tmp_path / "ship.py"
     path.write_text(SERVER)
@@ -161,6 +169,23 @@ async def test_what_a_server_writes_to_stderr_never_reaches_the_terminal(tmp_pat
         f"the MCP server 'broken' {ended} ModuleNotFoundError: No module named 'nowhere_at_all'",
     ]
     assert capfd.readouterr() == ("", "")
+
+
+async def test_a_line_of_a_server_that_is_no_message_never_reaches_the_terminal(tmp_path):
+    path, script = tmp_path / "ship.py", tmp_path / "chat.py"
+    path.write_text('print("\\x1b[2J ready", flush=True)\n' + SERVER)
+    script.write_text(f"""
+import asyncio, refold
+async def main():
+    chat = refold.Chat(refold.Conversation("m"), "m@http://127.0.0.1:1/v1", mcp=[{f"{sys.executable} {path}"!r}])
+    async with chat:
+        print(chat.problems)
+asyncio.run(main())
+""")
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )  # a program of its own: pytest catches what is logged
+    assert await started.communicate() == (b"[]\n", b"")
 
 
 def test_no_more_is_kept_of_stderr_than_its_beginning():

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import re
 import shlex
@@ -28,7 +29,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar, get_type_hints, overload
+from typing import Annotated, Any, TextIO, TypeVar, get_args, get_type_hints, overload
 
 import msgspec
 from msgspec import Struct, structs
@@ -55,6 +56,8 @@ STDERR_S = 5.0
 """Seconds between two looks at its size."""
 MAX_REASON = 200
 """Characters of what an MCP server wrote that a problem shows."""
+_SILENT = logging.NullHandler()
+"""For the records of the SDK, which would appear on the terminal: it logs each line of a server that is no message."""
 MARK = "REFOLD_MCP_SERVER"
 """The variable in the environment of an MCP server by which its process is found."""
 GRACE_S = 1.0
@@ -151,7 +154,8 @@ def tool(
         prune: "summarise" for results that stay in the context until they are summarised.
 
     Raises:
-        ConfigError: a parameter has no type hint, or one without a JSON schema.
+        ConfigError: a parameter has no type hint, or one without a JSON schema; `timeout_s` is not positive, or
+            `prune` is unknown.
     """
     if function is None:
         return lambda decorated: _made(decorated, name, description, dangerous, idempotent, timeout_s, prune)
@@ -169,6 +173,11 @@ def _made(
 ) -> ChatTool:
     name = name or function.__name__
     check_name(name)
+    if not timeout_s > 0:
+        raise ConfigError(f"the tool {name!r} has no time to run", hint="give timeout_s more than 0 seconds")
+    if prune not in get_args(ToolRule):
+        hint = f"choose from: {', '.join(get_args(ToolRule))}"
+        raise ConfigError(f"the tool {name!r} has an unknown value of prune", hint=hint)
     told, about = _read_docstring(inspect.getdoc(function) or "")
     arguments = _arguments_of(function, name, about)
     schema = _schema_of(arguments, name)
@@ -573,6 +582,7 @@ def _client_of(target: str, stderr: TextIO, environ: dict[str, str]) -> Any:
         from mcp.client.stdio import StdioServerParameters, stdio_client
     except ImportError:
         raise MissingExtra("mcp", "an MCP server") from None
+    logging.getLogger("mcp").addHandler(_SILENT)  # a program that sets up logging still sees its records
     if target.startswith(("http://", "https://")):
         return Client(target)
     command, *arguments = shlex.split(target) or [""]

@@ -28,6 +28,7 @@ from refold.core.search.terms import limit_query
 from refold.core.shown import handle_of
 from refold.core.stages.tool_results import Prune, ToolRule
 from refold.core.triggers import ASKED_FOR
+from refold.core.verify import split_items
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
 from refold.engine.arguments import (
@@ -191,6 +192,18 @@ class _Received:
         if dialect.spreads_calls:
             return [Message("assistant", (part,)) for part in (*parts, *whole)]
         return [Message("assistant", (*parts, *whole))] if parts or whole else []
+
+
+def _reply_in(messages: Sequence[Message], dialect: Dialect) -> tuple[Message, ...]:
+    """The messages of a reply in the format of the conversation, which may be another one than the provider's."""
+    translated = translate_messages(messages, dialect)
+    if not dialect.spreads_calls:
+        return translated
+    found = list[Message]()
+    for message in translated:
+        items = split_items(message.parts)
+        found += [message] if len(items) < 2 else [Message(message.role, parts) for parts in items]
+    return tuple(found)
 
 
 class Conversation:
@@ -896,7 +909,7 @@ class Conversation:
                 await settled(self._keep_received(received, window, size))
         dialect = self._state.frame.fixed.dialect
         messages = await run_text_work(
-            sum(one.characters for one in reply.messages), translate_messages, reply.messages, dialect
+            sum(one.characters for one in reply.messages), _reply_in, reply.messages, dialect
         )
         # Both are done even if the caller is cancelled here: the reply is complete, and paid for.
         await settled(self._keep_reply(messages, reply.usage, size, recoveries))
@@ -916,7 +929,7 @@ class Conversation:
         """
         new = sum(one.characters for one in messages)
         dialect, is_late = self._state.frame.fixed.dialect, False
-        replies = await run_text_work(new, translate_messages, messages, dialect)
+        replies = await run_text_work(new, _reply_in, messages, dialect)
 
         def act(state: State) -> Outcome:
             nonlocal is_late

@@ -236,6 +236,15 @@ def test_a_dead_mcp_server_is_a_warning_and_the_chat_goes_on(chat):
     assert "hint: start it by hand to see why" in err
 
 
+def test_a_module_of_tools_that_exits_is_an_error(chat, tmp_path):
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    with ScriptedUpstream() as server:
+        code, out, err = chat(server, "vik", "--tools", str(tmp_path / "leaves.py"), "--once", "hi")
+
+    assert (code, out) == (2, "")
+    assert "leaves.py' cannot be imported: SystemExit: 0" in err
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

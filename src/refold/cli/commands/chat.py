@@ -657,7 +657,7 @@ def _imported(name: str) -> object:
         return load()
     except RefoldError:
         raise
-    except Exception as error:  # code of the user's
+    except (Exception, SystemExit) as error:  # code of the user's
         hint = "give a module of this environment, or the path of a file"
         raise ConfigError(
             f"{output.plain(name)!r} cannot be imported: {type(error).__name__}: {output.plain(str(error))}",
