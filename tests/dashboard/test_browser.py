@@ -188,8 +188,8 @@ def test_the_page_changes_while_somebody_looks(tab, page):
     playwright.expect(row.locator("td.num").first).to_have_text("7")
 
 
-@pytest.mark.parametrize("visited", [1, pytest.param(len(PAYLOADS), marks=pytest.mark.slow)])
-def test_hostile_texts_are_shown_as_texts(browser, visited):
+@pytest.mark.slow
+def test_hostile_texts_are_shown_as_texts(browser):
     """Names, titles, tools and messages that would act if they were anything but text."""
     assert len(PAYLOADS) >= 60
     store = MemoryStore()
@@ -202,7 +202,7 @@ def test_hostile_texts_are_shown_as_texts(browser, visited):
             urls = opened.eval_on_selector_all(".name a", "all => all.map((one) => one.getAttribute('href'))")
             assert len(set(urls)) == len(PAYLOADS)
             check_harmless(tab)
-            for url in urls[:visited]:
+            for url in urls[:: max(1, len(urls) // 3)]:
                 opened = tab.open(url)
                 check_harmless(tab)
                 tab.open(f"{url}/compact")

@@ -11,6 +11,7 @@ import pytest
 
 from refold.cli.main import run
 from refold.dashboard import text
+from refold.dashboard.app import conversation_url, with_query
 from refold.engine.engine import OWNER
 from refold.engine.timeline import MOST_CALLS, timeline_of
 from refold.model.tokens import Usage
@@ -323,7 +324,14 @@ EVIL = [
 ]
 
 
-@pytest.mark.parametrize("evil", EVIL)
+@pytest.mark.parametrize(
+    "evil",
+    [
+        " ".join(EVIL[::2]),
+        " ".join(EVIL[1::2]),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in EVIL),
+    ],
+)
 async def test_hostile_text_is_text_on_every_page(evil):
     store = MemoryStore()
     started = engine(store, window=2_000)
@@ -343,10 +351,25 @@ async def test_hostile_text_is_text_on_every_page(evil):
     changes = [("changes", one.id) for one in line.changes if one.number]
     assert changes
     async with site_of(store) as site:
-        for rest in ((), ("calls",), ("calls", "3"), ("messages",), ("recall",), ("changes",), *changes):
-            page = await site.page(name, *rest, **({"what": evil} if rest == ("recall",) else {}))
+        below = (
+            (),
+            ("calls",),
+            ("calls", "3"),
+            ("messages",),
+            ("changes",),
+            ("compact",),
+            ("delete",),
+            *changes,
+        )
+        for url in (
+            *("/", "/effect?by=conversation", with_query("/search", words=name)),
+            *(conversation_url(name, *rest) for rest in below),
+            conversation_url(name, "recall", what=evil),
+        ):
+            page = await site.get(url)
             assert page.status == 200
-            assert text.shown(name) in "".join(page.words), "the name is on every page, letter by letter"
+            if url.startswith("/conversations"):
+                assert text.shown(name) in "".join(page.words), "its name is on every page, letter by letter"
             scripts = [attrs for tag, attrs in page.tags if tag == "script"]
             assert all(attrs["src"].startswith("/static/") for attrs in scripts)
             assert not [tag for tag, _ in page.tags if tag in ("img", "style", "iframe", "object", "base")]
