@@ -29,7 +29,7 @@ def read_file(path: str) -> str:
 
 
 def first_handle(text: str) -> dict[str, object]:
-    return {"what": re.search(r"#m\d+(?= read_file)", text)[0]}
+    return {"what": re.search(r"#m\d+(?= (read_file|tool):?)", text)[0]}
 
 
 class Model:
@@ -81,7 +81,8 @@ async def test_where_no_handle_is_in_sight_words_find_one():
     said, results = await run(model := Model({"what": "crates at mooring 7023"}, first_handle))
 
     assert SOUGHT not in model.shown
-    assert f"#m2 read_file: {SOUGHT}" in results[-2]
+    assert results[-2].splitlines()[1].startswith("#m2 tool: ")
+    assert SOUGHT in results[-2].partition("\n#m")[2].partition("\n#m")[0]
     assert said == f"#m2, the result of a tool:\n{read_file('logs/0.txt')}"
 
 

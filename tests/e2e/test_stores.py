@@ -80,7 +80,7 @@ def test_a_conversation_from_import_to_deletion(refold, tmp_path):
     assert len(json.loads(refold("sessions", "shifts", "--json"))["sessions"]) == 1
 
     hit = json.loads(refold("search", "half an hour gap", "--json"))["found"][0]
-    assert "half_an_hour" in refold("recall", "shifts", hit["handle"])
+    assert "half an hour" in refold("recall", "shifts", hit["handle"])
     sent = call_once(store)
     assert json.loads(refold("show", "shifts", "--as-sent", "1", "--json"))["request"] == sent
 

@@ -206,14 +206,17 @@ def dialect_named(name: str) -> Dialect:
 
 def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
     """Read a system prompt: a text, blocks of text as Anthropic takes them, or system messages of the other formats."""
-    if not prompt:
-        return ()
-    if isinstance(prompt, str):
-        return (system(prompt),)
-    if dialect.name == "anthropic" and isinstance(prompt, Sequence):
-        return (decode_system(as_json([*prompt])),)
-    if isinstance(prompt, Sequence) and all(isinstance(one, str) or _is_instruction(one) for one in prompt):
-        return tuple(system(one) if isinstance(one, str) else read_message(one, dialect) for one in prompt)
+    match prompt:
+        case None | "" | () | []:
+            return ()
+        case str():
+            return (system(prompt),)
+        case Sequence() if dialect.name == "anthropic":
+            return (decode_system(as_json([*prompt])),)
+        case Sequence() if all(isinstance(one, str) or _is_instruction(one) for one in prompt):
+            return tuple(
+                system(one) if isinstance(one, str) else read_message(one, dialect) for one in prompt
+            )
     raise ConfigError(
         "the system prompt is no text",
         hint="give a text or system messages; blocks are for the format 'anthropic'",
