@@ -116,7 +116,8 @@ class PlainTerminal:
         self._was_replying = page.is_replying
 
     def show_figures(self, figures: ChatFigures) -> None:
-        if self._is_prompt_due and not self._chat.is_busy and not self._has_left:
+        is_idle = not self._chat.is_busy and not self._chat.waiting
+        if self._is_prompt_due and is_idle and not self._has_left:
             self._is_prompt_due = False
             self._tell(f"[{status_line(figures, self.look.width - 2, has_blocks=False)}]\n{PROMPT}")
 
