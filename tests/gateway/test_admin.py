@@ -347,3 +347,24 @@ async def test_what_names_no_message_is_refused(gate, body):
     status, told = await asked(gate, "POST", "conversations/ships/1/pins", body)
     assert status == 400
     assert "hint" in str(told)
+
+
+@pytest.mark.feature("X9")
+async def test_outside_of_a_call_a_conversation_has_the_window_and_the_output_of_its_last_call(upstream):
+    """A header gives the window for one request, and the operator's figure is another one."""
+    async with served(upstream, window=200_000, summariser_enabled=False) as gate:
+        await talk(gate, x_refold_window="8000")
+        _, found = await asked(gate, "GET", "conversations/ships/1")
+        _, (listed,) = await asked(gate, "GET", "conversations")
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{gate.url}/conversations/ships~11.json") as response:
+                page = await response.json()
+            async with session.get(f"{gate.url}/conversations/ships~11/replay.json") as response:
+                replay = await response.json()
+
+    assert (found["window"], found["limit"]) == (8_000, listed["limit"])
+    assert found["tokens"] == listed["tokens"]
+    rooms = {row["region"]: row["tokens"] for row in page["window"]}
+    assert sum(rooms.values()) == page["calls"][-1]["window"] == 8_000
+    assert page["status"]["limit"] == listed["limit"]
+    assert replay["window"] == 8_000

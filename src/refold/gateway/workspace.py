@@ -15,6 +15,7 @@ from refold.dashboard.workspace import NO_MODEL, OperationNote, SummaryChoice
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.events import Event
+from refold.engine.journal import read_fill_level
 from refold.engine.settings import ConversationSettings
 from refold.gateway.app import Gateway
 from refold.gateway.auth import KeyRing
@@ -63,15 +64,23 @@ class GatewayWorkspace:
         return head
 
     def terms(self, head: Head, *, preset: str = "") -> tuple[Target, ConversationSettings]:
-        """The upstream of a conversation, and the settings that its next request would have."""
+        """The upstream of a conversation, and the settings that its next request would have. A window that was given for the
+        last request, and the room for a reply that it asked for, are taken to hold for the next one: a client that
+        sends them with one request sends them with all.
+        """
         target = self._gateway.targets.choose(head.model, DIALECTS[head.format].name)[0]  # type: ignore[index]
+        noted = read_fill_level(head.notes)
+        reported = self._gateway.window_reports.known(target, head.model)
+        if reported is None and noted.window_source == "upstream":
+            reported = noted.window
         terms = self.host.terms(
             head.model,
             head.format,
             window=target.window,
-            reported=self._gateway.window_reports.known(target, head.model),
+            reported=reported,
             url=target.url,
-            wishes=Wishes(preset=preset),
+            wishes=Wishes(preset=preset, window=noted.window if noted.window_source == "override" else None),
+            max_output=noted.output or None,
         )
         return target, terms
 
