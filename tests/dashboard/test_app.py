@@ -6,6 +6,7 @@ import json
 import re
 import time
 from html import unescape
+from random import Random
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 from refold.dashboard.app import HEADERS, NOTICES, conversation_url, name_in
 from refold.dashboard.browser_access import SESSION_S, BrowserSessions, is_page, session_cookie
 from refold.engine.engine import Engine
-from refold.ports.records import ClientKey
+from refold.model.dialect import DIALECTS
+from refold.ports.records import ClientKey, read_stored
+from refold.replay import Counting, Recording, ReplayBudget, run, tabulate
+from refold.replay.presets import candidates
 from refold.stores.memory import MemoryStore
 from tests.dashboard.conftest import ServedPage, serve
 from tests.dashboard.example_store import TALKS, sentence
@@ -40,8 +44,6 @@ def begin(page: ServedPage, name: str, turns: int = 12, *, owner: str = "local",
     """Write a conversation of a test's own."""
 
     async def write() -> None:
-        from random import Random
-
         random = Random(name)
         engine = Engine(page.store, owner=owner, model="gpt-4o", window=12_000, embedder=None, **settings)
         chat = await engine.conversation(name)
@@ -179,8 +181,6 @@ def attention(page: ServedPage) -> list[dict]:
 
 def test_attention_names_what_is_wrong_the_most_urgent_first(monkeypatch):
     async def prepare(store: MemoryStore) -> None:
-        from random import Random
-
         random = Random(1)
         engine = Engine(store, model="gpt-4o", window=4_000, embedder=None, summariser=_never)
         chat = await engine.conversation("no summaries")
@@ -346,6 +346,38 @@ def test_a_replay_shows_the_columns_of_the_report(visitor, page):
     html = visitor.get(done.location).text
     assert 'title="contexts within the window, %"' in html
     assert visitor.act("/conversations/replayed/replay", window="12").status == 400
+
+
+def test_a_replay_has_the_calls_of_closed_sessions_as_the_report_of_an_export_has(visitor, page):
+    begin(page, "two sessions", 8)
+
+    async def go_on() -> tuple[Recording, ...]:
+        engine = Engine(page.store, model="gpt-4o", window=12_000, embedder=None)
+        chat = await engine.conversation("two sessions")
+        await chat.start_session()
+        random = Random("later")
+        for _ in range(8):
+            await chat.add({"role": "user", "content": sentence(random, 120)})
+            await chat.add({"role": "assistant", "content": sentence(random, 200)})
+        await engine.rest()
+        found = await page.store.messages(chat.journal.head)
+        messages = tuple(message for one in found if (message := read_stored(one, chat.journal.head)))
+        assert len(chat.state.folded.branch) < len(messages) == 32
+        return (Recording("two sessions", "exported", DIALECTS["chat"], (), messages),)
+
+    recordings = page.run(go_on)
+    visitor.get("/conversations/two%20sessions/replay")
+    done = visitor.act("/conversations/two%20sessions/replay", **{"preset-refold": "1", "window": "4000"})
+    path, _, query = done.location.partition("?")
+    while (data := visitor.get(f"{path}.json?{query}").json())["state"] == "running":
+        time.sleep(0.02)
+
+    counting, budget = Counting("gpt-4o"), ReplayBudget(model="gpt-4o")
+    cells = run(recordings, candidates(["refold"]), [4_000], counting, budget=budget)
+    (row,) = tabulate(cells, counting, budget=budget).rows
+    (shown,) = data["table"]["rows"]
+    assert (data["messages"], shown["calls"]) == (32, row.calls) == (32, 16)
+    assert shown["dollars"] == pytest.approx(row.dollars)
 
 
 # Settings

@@ -14,8 +14,13 @@ from msgspec import Struct
 from refold.core.presets import PRESETS
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.engine.conversation import Conversation
+from refold.engine.recall import newest_reply
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, RefoldError
+from refold.model.message import Message
+from refold.ports.records import read_stored
+from refold.ports.store import Store
 from refold.replay import Recording, Table
+from refold.text_work import run_text_work
 
 MOST = 32
 """Replays whose results are held."""
@@ -91,16 +96,32 @@ def _replay(job: ReplayJob, order: ReplayOrder, recording: Recording, model: str
     return tabulate(cells, counting, budget=budget)
 
 
-def recording_of(talk: Conversation) -> Recording:
-    """A stored conversation as the replay reads it: all its messages, as they came."""
-    state = talk.state
+async def read_recording(talk: Conversation, store: Store) -> Recording:
+    """A stored conversation as the replay reads it: all messages of the branch, those of closed sessions too, as they came, and the
+    newest reply, as `refold export` writes them.
+
+    Raises:
+        ConfigError: the content was not stored.
+        Damaged: a message cannot be read.
+    """
+    head, fixed = talk.journal.head, talk.state.frame.fixed
+    stored = [*await store.messages(head), *await newest_reply(store, head)]
+
+    def read() -> tuple[Message, ...]:
+        return tuple(message for one in stored if (message := read_stored(one, head)) is not None)
+
+    messages = await run_text_work(sum(len(one.body) for one in stored), read)
+    if len(messages) < len(stored):
+        raise ConfigError(
+            "the content of this conversation was not kept", hint="only stored messages can be replayed"
+        )
     return Recording(
         id=talk.id,
         source="stored",
-        dialect=state.frame.fixed.dialect,
-        system=state.frame.fixed.system,
-        messages=tuple(entry.message for entry in state.folded.branch),
-        tools=state.frame.fixed.tools,
+        dialect=fixed.dialect,
+        system=fixed.system,
+        messages=messages,
+        tools=fixed.tools,
     )
 
 
@@ -127,12 +148,13 @@ async def show(visit: Visit) -> Rendered | Redirect:
     presets, window = _asked(
         visit.query.get("window", ""), visit.query.get("presets", ""), talk.window.tokens
     )
-    order = ReplayOrder(workspace.engine.owner, talk.id, talk.branch, talk.size, presets, window)
+    size = talk.size + len(await newest_reply(workspace.engine.store, talk.journal.head))
+    order = ReplayOrder(workspace.engine.owner, talk.id, talk.branch, size, presets, window)
     job = visit.replays.find(order)
     data = {
         "name": talk.id,
         "branch": talk.branch,
-        "messages": talk.size,
+        "messages": size,
         "presets": presets,
         "window": window,
         "state": "none"
@@ -172,8 +194,10 @@ async def begin(visit: Visit) -> Rendered | Redirect:
     talk = await workspace.open(visit.name, visit.branch)
     chosen = ",".join(name.removeprefix("preset-") for name in visit.form if name.startswith("preset-"))
     presets, window = _asked(visit.form.get("window", ""), chosen, talk.window.tokens)
-    order = ReplayOrder(workspace.engine.owner, talk.id, talk.branch, talk.size, presets, window)
-    visit.replays.begin(order, recording_of(talk), talk.model)
+    recording = await read_recording(talk, workspace.engine.store)
+    size = len(recording.messages)
+    order = ReplayOrder(workspace.engine.owner, talk.id, talk.branch, size, presets, window)
+    visit.replays.begin(order, recording, talk.model)
     return Redirect(
         conversation_url(talk.id, "replay", branch=visit.branch, presets=",".join(presets), window=window)
     )
