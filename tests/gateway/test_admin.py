@@ -24,6 +24,11 @@ async def asked(gate, method, path, body=None, key=""):
             return response.status, msgspec.json.decode(await response.read())
 
 
+async def twin(gate, path):
+    async with aiohttp.ClientSession() as session, session.get(f"{gate.url}/{path}") as response:
+        return await response.json()
+
+
 async def talk(gate, messages=LONG, **headers):
     body = msgspec.json.encode({"model": "gpt-5", "messages": messages, "max_tokens": 100})
     status, told, _ = await gate.post(
@@ -356,11 +361,8 @@ async def test_outside_of_a_call_a_conversation_has_the_window_and_the_output_of
         await talk(gate, x_refold_window="8000")
         _, found = await asked(gate, "GET", "conversations/ships/1")
         _, (listed,) = await asked(gate, "GET", "conversations")
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"{gate.url}/conversations/ships~11.json") as response:
-                page = await response.json()
-            async with session.get(f"{gate.url}/conversations/ships~11/replay.json") as response:
-                replay = await response.json()
+        page = await twin(gate, "conversations/ships~11.json")
+        replay = await twin(gate, "conversations/ships~11/replay.json")
 
     assert (found["window"], found["limit"]) == (8_000, listed["limit"])
     assert found["tokens"] == listed["tokens"]
@@ -368,3 +370,30 @@ async def test_outside_of_a_call_a_conversation_has_the_window_and_the_output_of
     assert sum(rooms.values()) == page["calls"][-1]["window"] == 8_000
     assert page["status"]["limit"] == listed["limit"]
     assert replay["window"] == 8_000
+
+
+async def test_the_page_counts_and_shows_the_newest_reply_until_the_client_sends_it_back(gate):
+    """As `refold show` and `refold conversations` do."""
+    question = [{"role": "user", "content": "Which ship?"}]
+    await talk(gate, question)
+    shown = await twin(gate, "conversations/ships~11/messages.json")
+    overview = await twin(gate, "conversations/ships~11.json")
+    doomed = await twin(gate, "conversations/ships~11/delete.json")
+    assert [(one["role"], one["text"], one["is_newest_reply"]) for one in shown["messages"]] == [
+        ("user", "Which ship?", False),
+        ("assistant", "Fine.", True),
+    ]
+    assert (shown["size"], shown["next_first"], doomed["messages"]) == (2, None, 2)
+    assert [(one["size"], one["reply"]) for one in overview["branches"]] == [(1, 1)]
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{gate.url}/conversations/ships~11") as response,
+    ):
+        assert "branch 1: 2 messages" in await response.text()
+
+    await talk(
+        gate, [*question, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "So?"}]
+    )
+    shown = await twin(gate, "conversations/ships~11/messages.json")
+    assert [one["is_newest_reply"] for one in shown["messages"]] == [False, False, False, True]
+    assert shown["size"] == (await twin(gate, "conversations/ships~11/delete.json"))["messages"] == 4

@@ -15,6 +15,7 @@ from refold.dashboard.workspace import NO_MODEL, Workspace
 from refold.engine.arguments import check_focus
 from refold.engine.conversation import Conversation
 from refold.engine.history import Fate, changes_between
+from refold.engine.recall import newest_replies
 from refold.engine.status import Preview
 from refold.model.errors import MAX_TOKENS, ConfigError, InvalidWindow, NotFound
 from refold.ports.records import Compaction, read_stored
@@ -215,9 +216,11 @@ async def _delete_form(visit: Visit, problem: str = "") -> Rendered:
     if head is None:
         raise NotFound("there is no such conversation", hint="see the list of conversations")
     outline = await engine.store.outline(engine.owner, visit.name)
+    replies = await newest_replies(engine.store, outline.heads)
     data = {
         "name": visit.name,
-        "messages": sum(one.next_seq - one.base_seq for one in outline.heads),
+        "messages": sum(one.next_seq - one.base_seq for one in outline.heads)
+        + sum(map(len, replies.values())),
         "branches": len(outline.heads),
         "sessions": len(outline.sessions),
         "problem": problem,

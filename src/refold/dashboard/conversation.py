@@ -24,7 +24,7 @@ from refold.dashboard.workspace import Workspace
 from refold.engine.conversation import Conversation
 from refold.engine.events import Regions
 from refold.engine.history import Fate, MessageChange, changes_between
-from refold.engine.recall import is_handle
+from refold.engine.recall import is_handle, newest_reply
 from refold.engine.state import CallSize
 from refold.engine.timeline import MOST_CALLS, BranchLine, TimedCall, TimedChange, Timeline, timeline_of
 from refold.model.errors import ConfigError, Damaged, NotFound, WireError
@@ -303,7 +303,7 @@ def picture_of_lineage(line: Timeline) -> svg.Markup:
     places = {one.branch: at for at, one in enumerate(line.branches)}
     lanes = [
         svg.Lane(
-            f"branch {at + 1}: {text.plural(one.size, 'message')}",
+            f"branch {at + 1}: {text.plural(one.size + one.reply, 'message')}",
             tuple(_spans(one, line.conversation)),
             places.get(one.base),
             one.base_seq,
@@ -328,9 +328,11 @@ def _spans(line: BranchLine, name: str) -> Iterator[svg.Span]:
         "resume": "resumed",
     }
     for one in line.sessions:
-        last = line.size if one.last is None else one.last
+        last = line.size + line.reply if one.last is None else one.last
         state = "undone" if one.state == "undone" else "open" if one.last is None else "closed"
         about = f"{kinds[one.kind]}, {state}: messages {one.first:,} to {max(one.first, last - 1):,}"
+        if line.reply and one.last is None:
+            about += ", the newest reply included"
         href = conversation_url(name, "messages", branch=line.branch, first=one.first + 1)
         yield svg.Span(one.first, last, one.kind, about, href, state == "undone", bool(one.summary))
 
@@ -690,23 +692,27 @@ def _ledger(after: Folded) -> dict[str, list[str]]:
 
 
 async def messages(visit: Visit) -> Rendered | Redirect:
-    """Everything, as it came: the messages of the branch, a page at a time."""
+    """Everything, as it came: the messages of the branch and the newest reply, a page at a time."""
     workspace = await visit.workspace()
     engine = workspace.engine
     head = await engine.store.head(engine.owner, visit.name, visit.branch)
     if head is None:
         raise NotFound("there is no such conversation", hint="see the list of conversations")
     start = visit.count("first", 1, 10**9) - 1
-    stored = await engine.store.messages(head, start, limit=PAGE)
+    reply = await newest_reply(engine.store, head)
+    stored = [
+        *await engine.store.messages(head, start, limit=PAGE),
+        *(one for one in reply if start <= one.seq < start + PAGE),
+    ]
     rows = await run_text_work(sum(len(one.body) for one in stored), _messages, stored, head)
-    after = start + len(stored)
+    after, size = start + len(stored), head.next_seq + len(reply)
     data = {
         "name": visit.name,
         "branch": head.branch,
-        "size": head.next_seq,
+        "size": size,
         "messages": rows,
         "previous_first": max(0, start - PAGE) + 1 if start else None,
-        "next_first": after + 1 if after < head.next_seq else None,
+        "next_first": after + 1 if after < size else None,
     }
     return Rendered("conversation_messages.html", data, f"Messages of {visit.name}")
 
@@ -719,6 +725,7 @@ def _messages(stored: Sequence[StoredMessage], head: Head) -> list[dict[str, obj
             "tokens": one.tokens,
             "at": one.at,
             "text": _read(one, head)[1],
+            "is_newest_reply": one.seq >= head.next_seq,
         }
         for one in stored
     ]

@@ -28,7 +28,7 @@ from refold.model.errors import Damaged, NotFound
 from refold.model.message import Message, Part, Reasoning
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.ports.records import Head, StoredMessage, read_reply, read_stored
+from refold.ports.records import Call, Head, StoredMessage, read_reply, read_stored
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 
@@ -190,13 +190,26 @@ async def newest_reply(store: Store, head: Head) -> list[StoredMessage]:
     """Return the reply to the newest request of a branch, if it is not a message of the branch yet: a stateless
     client has not sent it back. Its messages have the numbers that they will get then.
     """
-    calls = await store.calls(head.owner, head.conversation, RECENT_CALLS)
-    own = [
-        call for call in calls if (call.branch, call.kind, call.size) == (head.branch, "reply", head.next_seq)
-    ]
-    if not own:
-        return []
-    stored = await store.reply_to(head.owner, own[-1].id)
+    return (await newest_replies(store, [head])).get(head.branch, [])
+
+
+async def newest_replies(store: Store, heads: Sequence[Head]) -> dict[str, list[StoredMessage]]:
+    """Return the newest reply of each of some branches of one conversation, see `newest_reply`; a branch without one is left out."""
+    if not heads:
+        return {}
+    calls = await store.calls(heads[0].owner, heads[0].conversation, RECENT_CALLS)
+    newest = {(call.branch, call.size): call for call in calls if call.kind == "reply"}
+    found = {
+        head.branch: await _reply_to(store, head, newest[head.branch, head.next_seq])
+        for head in heads
+        if (head.branch, head.next_seq) in newest
+    }
+    return {branch: messages for branch, messages in found.items() if messages}
+
+
+async def _reply_to(store: Store, head: Head, call: Call) -> list[StoredMessage]:
+    """Return the messages of the reply to a call, if it was stored."""
+    stored = await store.reply_to(head.owner, call.id)
 
     def read() -> list[StoredMessage]:
         found = list[StoredMessage]()
@@ -206,8 +219,8 @@ async def newest_reply(store: Store, head: Head) -> list[StoredMessage]:
                 role="assistant",
                 format=head.format,
                 body=bytes(item),
-                tokens=own[-1].usage.output,
-                at=own[-1].at,
+                tokens=call.usage.output,
+                at=call.at,
             )
             try:
                 read_stored(message, head)

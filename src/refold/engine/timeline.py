@@ -3,7 +3,7 @@
     store ─▶ calls, outline, summaries ─▶ timeline_of ─▶ Timeline: TimedCall, TimedChange, BranchLine
 
 Everything is read from stored rows. What an earlier version did not store is None here and shown as "not recorded"; nothing is
-guessed. No message is read, so the cost depends on the number of calls and changes only, and both are limited.
+guessed. No message is read but the newest reply of each branch, so the cost depends on the number of calls and changes only, and both are limited.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from refold.core.shown import Edit
 from refold.engine.events import Regions
+from refold.engine.recall import newest_replies
 from refold.engine.settings import prices_of
 from refold.engine.state import CallSize, Sent, SummaryAuthor
 from refold.model.errors import NotFound
@@ -31,6 +32,7 @@ from refold.ports.records import (
     Head,
     Outline,
     Session,
+    StoredMessage,
     StoredSummary,
 )
 from refold.ports.store import Store
@@ -179,6 +181,8 @@ class BranchLine(Struct, frozen=True):
     base_seq: int
     size: int
     sessions: tuple[Session, ...] = ()
+    reply: int = 0
+    """Messages of the newest reply, which the client has not sent back yet: they are not counted in `size`."""
 
 
 class Timeline(Struct, frozen=True, kw_only=True, dict=True):
@@ -257,7 +261,7 @@ async def timeline_of(
         size=head.next_seq,
         calls=tuple(_with_changes(one, since.get(one.id, ())) for one in calls),
         changes=tuple(_changes(made, calls, authors, first_calls)),
-        branches=tuple(_branch_lines(outline)),
+        branches=tuple(_branch_lines(outline, await newest_replies(store, outline.heads))),
         is_cut=is_cut,
         pending=tuple(one.id for one in made if one.number and one.id not in first_calls),
     )
@@ -389,7 +393,8 @@ def _broken_prefix(before: TimedCall | None, after: TimedCall, prices: Prices) -
     return max(0, rewritten) * (prices.write - prices.read) / _MILLION
 
 
-def _branch_lines(outline: Outline) -> Iterator[BranchLine]:
+def _branch_lines(outline: Outline, replies: Mapping[str, Sequence[StoredMessage]]) -> Iterator[BranchLine]:
     for head in outline.heads:
         own = tuple(one for one in outline.sessions if one.branch == head.branch)
-        yield BranchLine(head.branch, head.base, head.base_seq, head.next_seq, own)
+        reply = len(replies.get(head.branch, ()))
+        yield BranchLine(head.branch, head.base, head.base_seq, head.next_seq, own, reply)
