@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
 from refold.testing import Received, Refuse, ScriptedUpstream
+from tests.dashboard.visitor import Visitor
 from tests.e2e.test_gateway_sdks import prose
 from tests.gateway.conftest import served
 
@@ -90,3 +93,28 @@ async def test_whoever_asks_last_pays_for_what_is_written_after():
         keys = [one.headers["authorization"] for one in upstream.requests if is_question(one)]
         assert set(keys) == {"Bearer anna", "Bearer ben"}
         assert "Bearer anna" not in {one.headers["authorization"] for one in upstream.requests[before:]}
+
+
+@pytest.mark.parametrize("needs_key", [True, False])
+async def test_an_act_of_the_page_asks_a_local_server_only_if_it_works_without_the_clients_key(needs_key):
+    def compact(port: int) -> tuple[dict, list]:
+        visitor = Visitor(port)
+        visitor.get("/conversations/ships/compact")
+        assert visitor.act("/conversations/ships/compact", keep="200").status == 303
+        return visitor.get("/conversations/ships.json").json(), visitor.get("/index.json").json()["attention"]
+
+    async with (
+        ScriptedUpstream(otherwise=either, key="own" if needs_key else "") as upstream,
+        served(upstream, window=WINDOW) as gate,
+    ):
+        body = msgspec.json.encode({"model": "gpt-5", "messages": told(21), "max_tokens": 100})
+        await gate.post(
+            "/v1/chat/completions", body, x_refold_conversation="ships", authorization="Bearer own"
+        )
+        page, attention = await asyncio.to_thread(compact, int(gate.url.rpartition(":")[2]))
+        keyless = [one for one in upstream.requests if "authorization" not in one.headers]
+
+    author = next(one["author"] for one in page["changes"] if one["kind"] == "summarise")
+    assert ("digest" in author, attention) == (needs_key, [])
+    assert any(map(is_question, keyless)) != needs_key
+    assert len(keyless[0].body) < 10

@@ -362,7 +362,7 @@ class Admin:
         """
         workspace, name = await self.workspace(request), name or request.path_params["name"]
         head = await workspace.head(name, request.query_params.get("branch", ""))
-        return workspace.author(*workspace.terms(head), header_texts(request.scope))
+        return await workspace.author(*workspace.terms(head), header_texts(request.scope))
 
 
 class _Page:
@@ -552,7 +552,7 @@ async def compact_messages(admin: Admin, request: Request) -> object:
     terms = host.terms(
         asked.model, asked.format, window=target.window, wishes=wishes, max_output=asked.max_output
     )
-    choice = GatewayWorkspace(admin.gateway, host).author(target, terms, header_texts(request.scope))
+    choice = await GatewayWorkspace(admin.gateway, host).author(target, terms, header_texts(request.scope))
     talk = Conversation(
         asked.model,
         system=asked.system or None,

@@ -20,9 +20,11 @@ from msgspec import structs
 
 from refold.engine.settings import ConversationSettings, writer_for, writes_with_model
 from refold.gateway.conversations import OwnerConversations
+from refold.gateway.request import DIALECT_OF
 from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
+from refold.model.message import DialectName
 from refold.ports.models import Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.upstreams.http import Connection, HttpUpstream
@@ -31,6 +33,8 @@ from refold.upstreams.response_errors import Pace
 
 MOST = 512
 """Size of the cache of summarisers: one for each model and key in recent use."""
+ASK_S = 5.0
+"""Seconds for an upstream to say whether it wants a key."""
 _PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 
 
@@ -73,11 +77,31 @@ class Authors:
         writer = writer_for(self._open(one, None, None), terms, url=one.base_url)
         return ModelSummariser([writer], cache=host.engine.cache)
 
-    def needs_client_key(self, host: OwnerConversations, target: Target, credentials: Credentials) -> bool:
-        """True if the conversation's own model would have to be asked with a key that only the client has."""
-        has_own_key = target.key is not None or KEYS.intersection(target.headers) or target.is_private
+    async def needs_client_key(
+        self, host: OwnerConversations, target: Target, credentials: Credentials, wire: DialectName
+    ) -> bool:
+        """True if the conversation's own model would have to be asked with a key that only the client has. A server in a
+        private network may work without one, and is asked.
+        """
+        has_own_key = target.key is not None or KEYS.intersection(target.headers)
         is_own = host.resolved.settings.summariser.enabled and not host.resolved.settings.summariser.models
-        return is_own and not has_own_key and not credentials.go_to(target)
+        if not is_own or has_own_key or credentials.go_to(target):
+            return False
+        return not target.is_private or await self._asks_for_key(target, wire)
+
+    async def _asks_for_key(self, target: Target, wire: DialectName) -> bool:
+        """True if an upstream refuses an empty request, which holds nothing of the conversation, for want of a key. Lists of
+        models are no test: some servers give them to everybody.
+        """
+        address = target.address(next(path for path, name in DIALECT_OF.items() if name == wire))
+        headers = {**target.headers, "content-type": "application/json"}
+        try:
+            async with asyncio.timeout(ASK_S):
+                response = await self._forwarder.send(target, "POST", address, headers, b"{}")
+                response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False  # it does not answer: the summariser says so
+        return response.status in (401, 403)
 
     def _chain(
         self,

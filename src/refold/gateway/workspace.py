@@ -84,12 +84,13 @@ class GatewayWorkspace:
         )
         return target, terms
 
-    def author(
+    async def author(
         self, target: Target, terms: ConversationSettings, headers: Sequence[tuple[str, str]] = ()
     ) -> SummaryChoice:
         """The summariser for these settings. A provider key in the headers is the client's own, as in a call."""
         credentials, authors = Credentials(headers, "", target), self._gateway.authors
-        if authors.needs_client_key(self.host, target, credentials):
+        wire = DIALECTS[terms.format].name  # type: ignore[index]
+        if await authors.needs_client_key(self.host, target, credentials, wire):
             return SummaryChoice(None, CLIENTS_KEY)
         return SummaryChoice(authors.author(self.host, terms, target, credentials))
 
@@ -101,7 +102,7 @@ class GatewayWorkspace:
             return SummaryChoice()
         target, terms = self.terms(await self.head(talk.id, talk.branch))
         if not model:
-            return self.author(target, terms)
+            return await self.author(target, terms)
         if model not in self.writers():
             raise ConfigError(
                 "this model is not one of those that may write summaries here",
