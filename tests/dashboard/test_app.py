@@ -261,6 +261,21 @@ def test_a_compaction_is_made_again_by_another_preset(visitor, page):
     assert last["id"] != first["id"]
 
 
+def test_only_acts_that_can_work_are_offered(visitor, page):
+    begin(page, "offered", 14)
+    compact, acts = "/conversations/offered/compact", ("Undo it", "Make it again")
+    assert not any(word in visitor.get(compact).text for word in acts)
+
+    visitor.act(compact, keep="1000")
+    assert all(word in visitor.get(compact).text for word in acts)
+
+    visitor.act("/conversations/offered/new")
+    found = visitor.get(f"{compact}.json").json()
+    assert (found["last"], found["again"]) == (None, None)
+    assert not any(word in visitor.get(compact).text for word in acts)
+    assert visitor.act("/conversations/offered/undo").location.endswith("done=nothing-to-undo")
+
+
 def test_mistakes_in_an_act_are_told_in_the_words_of_the_library(visitor, page):
     begin(page, "mistakes", 4)
     visitor.get("/conversations/mistakes/compact")

@@ -159,6 +159,37 @@ async def test_a_reduction_shows_what_was_cut_and_why(site, store):
     assert reduced.reason in page.text
 
 
+async def test_the_change_that_the_page_offers_to_undo_is_the_one_that_undo_takes_back(store, site):
+    """The rows are in the order in which jobs were begun: the newest change may be any of them."""
+    rows = store._tables(OWNER).compactions
+    turned = dict(reversed(rows.items()))
+    rows.clear()
+    rows.update(turned)
+    talk = await engine(store).conversation(NAME)
+    taken = list[str]()
+    while (last := (await site.json(NAME, "compact"))["last"]) is not None:
+        before = {one.id for one in (await line_of(store)).changes if one.state == "undone"}
+        assert await talk.undo()
+        after = {one.id for one in (await line_of(store)).changes if one.state == "undone"}
+        assert after - before == {last["id"]}
+        taken.append(last["kind"])
+
+    assert {"summarise", "reduce"} <= set(taken)
+    assert not await talk.undo()
+
+
+async def test_a_reduction_is_not_offered_to_be_made_again(store, site):
+    talk = await engine(store).conversation(NAME)
+    while (await site.json(NAME, "compact"))["again"] is not None:
+        assert "Make it again" in (await site.page(NAME, "compact")).text
+        await talk.undo()
+
+    page = await site.page(NAME, "compact")
+    assert (await site.json(NAME, "compact"))["last"]["kind"] == "reduce"
+    assert "Undo it" in page.text
+    assert "Make it again" not in page.text
+
+
 async def test_a_call_shows_as_sent_against_everything(site, store):
     line = await line_of(store)
     whole, last = line.replies[4], line.replies[-1]

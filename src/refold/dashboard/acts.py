@@ -14,7 +14,7 @@ from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.dashboard.workspace import NO_MODEL, Workspace
 from refold.engine.arguments import check_focus
 from refold.engine.conversation import Conversation
-from refold.engine.history import Fate, changes_between
+from refold.engine.history import Fate, change_to_undo, changes_between, last_change
 from refold.engine.recall import newest_replies
 from refold.engine.status import Preview
 from refold.model.errors import MAX_TOKENS, ConfigError, InvalidWindow, NotFound
@@ -47,33 +47,20 @@ def _preset(name: str) -> str:
     return name
 
 
-async def _changes(workspace: Workspace, talk: Conversation) -> list[Compaction]:
-    rows = await workspace.engine.store.compactions(workspace.engine.owner, talk.branch, MOST_LISTED)
-    return [one for one in rows if one.state == "installed" and one.kind != "arrival"]
-
-
 async def compact_form(visit: Visit) -> Rendered | Redirect:
     """The forms of all acts. The preview is another view, which the page loads by itself: it takes longer."""
     workspace, keep, preset = await _asked(visit)
     talk = await workspace.open(visit.name, visit.branch, preset=preset)
-    changes = await _changes(workspace, talk)
-    last = changes[-1] if changes else None
+    last = await change_to_undo(talk.journal)
+    again = await last_change(talk.journal, "summarise")
     data = {
         "name": talk.id,
         "branch": talk.branch,
         "keep": keep,
         "preset": preset,
         "status": await talk.status(),
-        "last": None
-        if last is None
-        else {
-            "id": last.id,
-            "kind": last.kind,
-            "reason": last.reason,
-            "before": last.before,
-            "after": last.after,
-            "at": last.at,
-        },
+        "last": _change(last),
+        "again": _change(again),
         "off": talk.id in await workspace.engine.switched_off(),
     }
     page = {
@@ -83,6 +70,12 @@ async def compact_form(visit: Visit) -> Rendered | Redirect:
         "digest": NO_MODEL,
     }
     return Rendered("compact.html", data, f"Compact {talk.id}", page=page)
+
+
+def _change(one: Compaction | None) -> dict[str, object] | None:
+    """A change that an act would take back or make again."""
+    fields = ("id", "kind", "reason", "before", "after", "at")
+    return None if one is None else {field: getattr(one, field) for field in fields}
 
 
 async def preview(visit: Visit) -> Rendered | Redirect:

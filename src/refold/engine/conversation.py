@@ -65,6 +65,7 @@ from refold.engine.history import (
     Difference,
     MessageTokens,
     UndoneChanges,
+    change_to_undo,
     difference,
     last_change,
     message_tokens,
@@ -1119,10 +1120,7 @@ class Conversation:
         """
 
         async def act(state: State) -> tuple[Compaction, State] | None:
-            last = await last_change(self._journal)
-            if last is not None and last.kind == "reduce" and last.recipe:
-                # A summary that replaced another one: the fold is undone as a whole.
-                last = await last_change(self._journal, "summarise") or last
+            last = await change_to_undo(self._journal)
             if last is None:
                 return None
             await self._journal.undo(state, last)

@@ -322,6 +322,16 @@ async def last_change(journal: Journal, *kinds: CompactionKind) -> Compaction | 
     return None if is_beginning else found
 
 
+async def change_to_undo(journal: Journal) -> Compaction | None:
+    """Return the change that an undo would take back. A summary that replaced another one is a reduction
+    after a fold: the fold is undone as a whole.
+    """
+    last = await last_change(journal)
+    if last is not None and last.kind == "reduce" and last.recipe:
+        return await last_change(journal, "summarise") or last
+    return last
+
+
 async def restore_changes(journal: Journal, state: State, taken: UndoneChanges) -> None:
     """Install undone changes again, unless the conversation has moved on to another session. The caller loads
     afterwards.
