@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import re
 import time
@@ -684,6 +686,38 @@ def test_a_session_ends_with_the_sign_out(anna):
     assert answer.location == "/sign-in?done=signed-out"
     assert "Max-Age=0" in answer.cookies[0]
     assert anna.get("/", cookie=cookie).status == 303
+
+
+def test_the_live_stream_ends_with_the_sign_out(anna, guarded):
+    anna.get("/")
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=30)
+    connection.request("GET", "/live", headers={"cookie": anna.cookie})
+    stream = connection.getresponse()
+    assert stream.readline() == b":\n"
+
+    anna.act("/sign-out")
+
+    assert stream.read() == b"\n", "nothing comes after the sign of life of the beginning"
+    connection.close()
+
+
+async def test_a_session_tells_its_end():
+    now, sessions = 0.0, BrowserSessions(lambda: now)
+    key = ClientKey(owner="anna", id="1", digest=b"")
+    cookies = [[(b"cookie", session_cookie(sessions.begin(key), is_secure=False).encode())] for _ in range(2)]
+    first, second = map(sessions.find, cookies)
+    waiting = asyncio.create_task(sessions.wait_for_end(first))
+    await asyncio.sleep(0)
+    assert sessions.is_open(first)
+
+    sessions.end(first)
+
+    await waiting
+    assert not sessions.is_open(first)
+    await sessions.wait_for_end(first)
+    now = SESSION_S
+    assert not sessions.is_open(second)
+    await sessions.wait_for_end(second)
 
 
 def test_a_session_ends_with_its_key(guarded, monkeypatch):

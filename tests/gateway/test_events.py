@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from refold.config.tree import Notify
-from refold.engine.client_keys import id_of
+from refold.engine.client_keys import id_of, mint
 from refold.engine.events import Pruned, Reduction, Size
 from refold.gateway.admin import BEAT, Admin, EventStream
 from refold.gateway.auth import Rules
@@ -311,6 +311,22 @@ async def test_where_nothing_happens_there_is_a_sign_of_life():
     await page
 
     assert client.sent[-1] == b"", "the stream ends with the gateway, and properly"
+
+
+async def test_no_sign_of_life_comes_after_the_key_was_revoked():
+    store, client = MemoryStore(), Client()
+    _, row = mint("anna", at=1.0)
+    await store.add_key(row)
+    scope = scope_of("/refold/events") | {"state": {"owner": "anna", "key_id": row.id}, "method": "GET"}
+    stream = EventStream(Events(lambda: 1.0, "here"), store, heartbeat_s=0.001)
+    page = asyncio.create_task(stream(scope, client.receive, client.send))
+    async with asyncio.timeout(PATIENCE_S):
+        await client.has_heard.wait()
+        await store.revoke_key("anna", row.id, 2.0)
+        heard = client.sent.count(BEAT)
+        await page
+
+    assert client.sent.count(BEAT) == heard
 
 
 async def test_who_asks_for_the_headers_only_gets_them():

@@ -7,6 +7,7 @@ the same strict headers: no script, style or image but our own files, no frame, 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -24,7 +25,7 @@ from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from refold.dashboard import text
 from refold.dashboard.browser_access import BrowserSession, BrowserSessions, cookie_in
@@ -189,7 +190,7 @@ class Dashboard:
     def routes(self) -> list[Route]:
         from refold.dashboard import acts, conversation, home, operations, replay_jobs, sign_in
 
-        made = [Route("/static/{file}", self._static), Route("/live", _Live(self.backend))]
+        made = [Route("/static/{file}", self._static), Route("/live", _Live(self.backend, self.sessions))]
         for module in (sign_in, home, operations, acts, replay_jobs, conversation):
             for path, view, *methods in module.VIEWS:
                 is_public = module is sign_in
@@ -361,16 +362,37 @@ class _Page:
 
 
 class _Live:
-    """The event stream, for a visitor who may see the page."""
+    """The event stream, for a visitor who may see the page. It ends with the browser's session."""
 
-    def __init__(self, backend: PageBackend) -> None:
-        self._backend = backend
+    def __init__(self, backend: PageBackend, sessions: BrowserSessions) -> None:
+        self._backend, self._sessions = backend, sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not scope["state"].get("owner"):
             await Response("sign in first\n", 401, PRIVATE, "text/plain")(scope, receive, send)
             return
-        await self._backend.stream(scope, receive, send)
+        session = scope["state"].get("browser")
+        if session is None:
+            await self._backend.stream(scope, receive, send)
+            return
+        sessions = self._sessions
+
+        async def receive_or_end() -> Message:
+            """To the stream, the end of the session is the end of the connection."""
+            asked = asyncio.ensure_future(receive())
+            ended = asyncio.ensure_future(sessions.wait_for_end(session))
+            try:
+                await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
+                return asked.result() if asked.done() else {"type": "http.disconnect"}
+            finally:
+                asked.cancel()
+                ended.cancel()
+
+        async def send_while_open(message: Message) -> None:
+            if not message.get("body") or sessions.is_open(session):
+                await send(message)
+
+        await self._backend.stream(scope, receive_or_end, send_while_open)
 
 
 def status_of(error: Exception) -> int:

@@ -8,10 +8,12 @@ session, and the token is that of the process: a page of another site can neithe
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 
@@ -59,15 +61,17 @@ class BrowserSessions:
     ) -> None:
         self._clock, self._new_secret, self._secret = clock, new_secret, new_secret().encode()
         self._sessions: dict[str, BrowserSession] = {}
+        self._ends: dict[str, asyncio.Event] = {}
 
     def begin(self, key: ClientKey) -> str:
         """Sign a browser in, and return the id for its cookie."""
         which = self._new_secret()
         made = BrowserSession(_mark(which), key.owner, key.id, key.admin, self._clock() + SESSION_S)
         now = self._clock()
-        self._sessions = {mark: one for mark, one in self._sessions.items() if one.until > now}
+        for one in [one for one in self._sessions.values() if one.until <= now]:
+            self.end(one)
         while len(self._sessions) >= MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+            self.end(next(iter(self._sessions.values())))
         self._sessions[made.mark] = made
         return which
 
@@ -78,7 +82,20 @@ class BrowserSessions:
         return found if found is not None and found.until > self._clock() else None
 
     def end(self, session: BrowserSession) -> None:
+        """Sign a browser out. What it still receives ends too: see `wait_for_end`."""
         self._sessions.pop(session.mark, None)
+        if (ended := self._ends.pop(session.mark, None)) is not None:
+            ended.set()
+
+    def is_open(self, session: BrowserSession) -> bool:
+        return session.mark in self._sessions and session.until > self._clock()
+
+    async def wait_for_end(self, session: BrowserSession) -> None:
+        """Return when the session has ended, by `end` or by its time."""
+        if self.is_open(session):
+            ended = self._ends.setdefault(session.mark, asyncio.Event())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), session.until - self._clock())
 
     def token(self, mark: str) -> str:
         """The token of a session's acts; without a session, of all acts in this process."""

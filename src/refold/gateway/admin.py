@@ -240,6 +240,8 @@ def _repairs(before: State, after: State, offset: int) -> list[MessageRepair]:
 PATH = "/refold/events"
 HEARTBEAT_S = 15.0
 """Interval of heartbeats: proxies and firewalls close connections that are silent for 30 to 60 seconds."""
+KEY_CHECK_S = 5.0
+"""Interval at which a silent stream looks whether its key is still valid, as every page does."""
 BEAT = b":\n\n"
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -269,6 +271,7 @@ class EventStream:
 
     async def _follow(self, channel: Channel, place: int, key_id: str, send: Send) -> None:
         await _write(send, BEAT)  # tells the client that the stream is open
+        silent_s, step_s = 0.0, min(self._heartbeat_s, KEY_CHECK_S)
         while await self._may_hear(key_id):
             news = channel.since(place)
             place = news.place
@@ -276,7 +279,11 @@ class EventStream:
                 await _write(send, line)
             if channel.is_closed:
                 return
-            if not await channel.wait(place, self._heartbeat_s):
+            silent_s += step_s
+            if await channel.wait(place, step_s):
+                silent_s = 0.0
+            elif silent_s >= self._heartbeat_s and await self._may_hear(key_id):
+                silent_s = 0.0
                 await _write(send, BEAT)
 
     async def _may_hear(self, key_id: str) -> bool:
