@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from copy import deepcopy
 
 import pytest
@@ -84,7 +85,7 @@ async def test_the_overview_draws_every_call_and_marks_every_change(site, store)
         "The window over time",
         "Now",
         "Lineage",
-        "Compactions",
+        "Changes",
     ):
         assert words in page.text
 
@@ -108,6 +109,37 @@ async def test_the_json_twin_has_the_figures_of_the_page(site, store):
     for row in found["window"]:
         if row["tokens"]:
             assert f"{row['name']} {row['tokens']:,}" in page.text
+
+
+async def test_a_compaction_is_counted_alike_on_every_page(site, store):
+    """A compaction is a summary in effect. Reductions, and what was undone, have words of their own."""
+    found, home = await site.json(NAME), await site.get("/index.json")
+    (row,) = json.loads(home.body)["conversations"]
+    effect = await engine(store, embedder=None).stats()
+    made = [one for one in effect.compactions if one.kind == "summarise"]
+    summed = sum(one.count * {"installed": 1, "undone": -1}.get(one.outcome, 0) for one in made)
+    rows = Counter((one["kind"], one["state"]) for one in found["changes"])
+    totals = found["totals"]
+
+    assert totals["compactions"] == row["compactions"] == found["status"]["compactions"] == summed
+    assert totals["compactions"] == rows["summarise", "installed"] > 0
+    assert totals["reductions"] == rows["reduce", "installed"] + rows["arrival", "installed"] > 0
+    assert totals["undone"] == sum(count for (_, state), count in rows.items() if state == "undone") > 0
+    words = f"{totals['compactions']} compactions" if totals["compactions"] > 1 else "1 compaction "
+    assert words in (await site.page(NAME)).text
+    assert words in (await site.page(NAME, "changes")).text
+
+
+async def test_the_calls_add_up_to_the_number_of_the_last_one(site, store):
+    line, totals, page = await line_of(store), (await site.json(NAME))["totals"], await site.page(NAME)
+
+    assert totals["calls"] == line.calls[-1].number == totals["replies"] + totals["summaries"]
+    assert (totals["replies"], totals["summaries"]) == (
+        len(line.replies),
+        len(line.calls) - len(line.replies),
+    )
+    assert totals["summaries"]
+    assert f"{totals['replies']} replies, {totals['summaries']} summar" in page.text
 
 
 async def test_a_call_is_chosen_by_the_address_and_its_receipt_is_on_the_page(site, store):

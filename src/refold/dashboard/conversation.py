@@ -150,7 +150,9 @@ def totals(line: Timeline) -> dict[str, object]:
     replies, prompts = line.replies, sum(one.usage.prompt for one in line.replies)
     read = sum(one.usage.cache_read for one in replies)
     return {
-        "calls": len(replies),
+        "calls": len(line.calls),
+        "replies": len(replies),
+        "summaries": len(line.calls) - len(replies),
         "sent": prompts,
         "output": sum(one.usage.output for one in replies),
         "unsent": line.unsent,
@@ -159,7 +161,20 @@ def totals(line: Timeline) -> dict[str, object]:
         "net_dollars": line.net_dollars,
         "cache_hit_rate": read / prompts if prompts else None,
         "estimated": sum(one.row.is_estimated for one in line.calls),
-        "compactions": sum(one.state == "installed" for one in line.changes),
+        **change_counts(line),
+    }
+
+
+def change_counts(line: Timeline) -> dict[str, int]:
+    """Compactions and reductions that are in effect, and the other changes by their state."""
+    made = Counter(one.kind == "summarise" for one in line.changes if one.state == "installed")
+    others = Counter(one.state for one in line.changes)
+    return {
+        "compactions": made[True],
+        "reductions": made[False],
+        "undone": others["undone"],
+        "failed": others["failed"],
+        "superseded": others["superseded"],
     }
 
 
@@ -223,7 +238,7 @@ def picture_over_time(
     for shown, own in groups:
         made = [changes[which] for one in own for which in one.changes if which in changes]
         bars.append(_bar(shown, own, made, line.conversation, branch, is_chosen=shown is chosen))
-    label = f"The window over {text.plural(len(line.replies), 'call')}, region by region. Arrow keys move through the calls."
+    label = f"The window over {text.plural(len(line.replies), 'reply')}, region by region. Arrow keys move through them."
     return svg.stacked_bars(
         bars, (*CONTENT, UNRECORDED), LINES, label=label, lanes=LANES, lane_name="cache", axis="call"
     )
@@ -580,9 +595,10 @@ async def changes(visit: Visit) -> Rendered | Redirect:
         "name": visit.name,
         "branch": line.branch,
         "changes": [change_document(one) for one in reversed(line.changes)],
+        "counts": change_counts(line),
     }
     page = {"signs": SIGNS, "sizes": _size_bars(line.changes)}
-    return Rendered("conversation_changes.html", data, f"Compactions of {visit.name}", page=page)
+    return Rendered("conversation_changes.html", data, f"Changes of {visit.name}", page=page)
 
 
 async def change(visit: Visit) -> Rendered | Redirect:

@@ -193,10 +193,14 @@ def _rest(
 
 
 def _counts(stats: Stats) -> dict[str, int]:
-    """Compactions of the time by outcome."""
-    found = {"installed": 0, "undone": 0, "failed": 0, "superseded": 0}
+    """Changes of the time by outcome, and of those still in effect the compactions and the reductions. One that was undone was
+    installed before.
+    """
+    found = {"installed": 0, "undone": 0, "failed": 0, "superseded": 0, "compactions": 0, "reductions": 0}
     for one in stats.compactions:
-        found[one.outcome] = found.get(one.outcome, 0) + one.count
+        found[one.outcome] += one.count
+        in_effect = {"installed": one.count, "undone": -one.count}.get(one.outcome, 0)
+        found["compactions" if one.kind == "summarise" else "reductions"] += in_effect
     return found
 
 

@@ -71,7 +71,8 @@ def ago(at: float, now: float) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    many = f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("ch") else f"{word}s"
+    return f"{count:,} {word if count == 1 else many}"
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
