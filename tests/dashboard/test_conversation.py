@@ -142,6 +142,22 @@ async def test_the_calls_add_up_to_the_number_of_the_last_one(site, store):
     assert f"{totals['replies']} replies, {totals['summaries']} summar" in page.text
 
 
+async def test_a_fill_level_is_the_share_of_the_limit_on_every_page(site, store):
+    found, page = await site.json(NAME), await site.page(NAME)
+    status, call = found["status"], found["call"]
+    share = text.percent(status["tokens"] / status["limit"])
+
+    assert status["ratio"] == status["tokens"] / status["limit"]
+    assert f"{share} of the limit" in page.text
+    assert f"{text.percent(call['tokens'] / call['wall'])} of the limit" in page.text
+    assert "% full" not in page.html
+    home = await site.get("/")
+    (row,) = json.loads((await site.get("/index.json")).body)["conversations"]
+    ratio = row["tokens"] / row["limit"]
+    assert f"{text.percent(ratio)} of {text.short(row['limit'])}" in home.text
+    assert ratio == pytest.approx(status["ratio"], abs=0.02)
+
+
 async def test_a_call_is_chosen_by_the_address_and_its_receipt_is_on_the_page(site, store):
     call = (await line_of(store)).replies[9]
 

@@ -279,8 +279,8 @@ def _call_text(
     """A call in a few lines, for the pointer and for screen readers."""
     row, usage = one.row, one.usage
     head = f"call {one.number:,}: {one.tokens:,} tokens{' (estimated)' if row.is_estimated else ''}"
-    if one.window:
-        head += f", {100 * one.tokens / one.window:.0f} % full"
+    if one.wall:
+        head += f", {100 * one.tokens / one.wall:.0f} % of the limit"
     lines = [head]
     if len(own) > 1:
         lines.append(f"the largest of the calls {own[0].number:,} to {own[-1].number:,}")
