@@ -207,6 +207,22 @@ async def test_a_reduction_shows_what_was_cut_and_why(site, store):
     assert reduced.reason in page.text
 
 
+async def test_a_message_has_the_same_fate_on_the_page_of_a_call_and_of_a_change(site, store):
+    line = await line_of(store)
+    reduced = next(one for one in line.changes if one.kind == "reduce" and one.call)
+    by_change, by_call = (
+        {one["handle"]: (run["fate"], one["why"]) for run in found["runs"] for one in run["messages"]}
+        for found in (
+            await site.json(NAME, "changes", reduced.id),
+            await site.json(NAME, "calls", f"{reduced.call}"),
+        )
+    )
+
+    changed = {handle: fate for handle, fate in by_change.items() if fate[0] != "kept"}
+    assert "superseded" in {fate for fate, _ in changed.values()}
+    assert {handle: by_call[handle] for handle in changed} == changed
+
+
 async def test_the_change_that_the_page_offers_to_undo_is_the_one_that_undo_takes_back(store, site):
     """The rows are in the order in which jobs were begun: the newest change may be any of them."""
     rows = store._tables(OWNER).compactions

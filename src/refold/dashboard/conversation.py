@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, TypeAlias, get_args
 
@@ -17,16 +18,26 @@ from msgspec import Struct, structs
 
 from refold import svg
 from refold.core.fold import Folded
-from refold.core.shown import handle_of
+from refold.core.shown import Edit, handle_of
 from refold.dashboard import text
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.dashboard.workspace import Workspace
 from refold.engine.conversation import Conversation
+from refold.engine.engine import Engine
 from refold.engine.events import Regions
-from refold.engine.history import Fate, MessageChange, changes_between
+from refold.engine.history import Fate, MessageChange, changes_between, fate_of
+from refold.engine.journal import read_edits
 from refold.engine.recall import is_handle, newest_reply
 from refold.engine.state import CallSize
-from refold.engine.timeline import MOST_CALLS, BranchLine, TimedCall, TimedChange, Timeline, timeline_of
+from refold.engine.timeline import (
+    MOST_CALLS,
+    MOST_CHANGES,
+    BranchLine,
+    TimedCall,
+    TimedChange,
+    Timeline,
+    timeline_of,
+)
 from refold.model.errors import ConfigError, Damaged, NotFound, WireError
 from refold.model.message import File, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import Measurement, Region
@@ -477,7 +488,14 @@ async def call(visit: Visit) -> Rendered | Redirect:
     messages = (
         []
         if shown is None
-        else await run_text_work(sum(len(one.body) for one in stored), _beside, stored, head, shown)
+        else await run_text_work(
+            sum(len(one.body) for one in stored),
+            _beside,
+            stored,
+            head,
+            shown,
+            await _edits(engine, line, found),
+        )
     )
     data = {
         "name": visit.name,
@@ -516,20 +534,40 @@ def _neighbour(line: Timeline, one: TimedCall, by: int) -> int | None:
     return line.replies[at].number if 0 <= at < len(line.replies) else None
 
 
-def _beside(stored: Sequence[StoredMessage], head: Head, shown: Folded) -> list[ComparedMessage]:
+async def _edits(engine: Engine, line: Timeline, call: TimedCall) -> dict[int, Edit]:
+    """The last edit of each message up to a call. Edits of changes that were undone are among them: a message that is shown as it
+    came has none.
+    """
+    known, found = {one.id for one in line.changes}, dict[int, Edit]()
+    made = [
+        one
+        for branch in {one.branch for one in line.changes}
+        for one in await engine.store.compactions(engine.owner, branch, MOST_CHANGES)
+        if one.id in known and one.number and one.at <= call.row.at
+    ]
+    for one in sorted(made, key=lambda one: (one.at, one.number)):
+        with suppress(Damaged):
+            found |= {edit.seq: edit for edit in read_edits(one)}
+    return found
+
+
+def _beside(
+    stored: Sequence[StoredMessage], head: Head, shown: Folded, edits: Mapping[int, Edit]
+) -> list[ComparedMessage]:
     sent: dict[int, list[int]] = {}
     for index in range(len(shown.shown)):
         sent.setdefault(shown.number(index), []).append(index)
     covered = shown.summaries[-1].last if shown.summaries else 0
-    return [_row(one, head, shown, sent.get(one.seq, []), covered) for one in stored]
+    return [_row(one, head, shown, sent.get(one.seq, []), covered, edits.get(one.seq)) for one in stored]
 
 
 def _row(
-    one: StoredMessage, head: Head, shown: Folded, places: Sequence[int], covered: int
+    one: StoredMessage, head: Head, shown: Folded, places: Sequence[int], covered: int, edit: Edit | None
 ) -> ComparedMessage:
     original, said = _read(one, head)
+    is_summarised = not places and one.seq < covered
+    fate = fate_of(edit, is_shown=bool(places), is_summarised=is_summarised)
     if not places:
-        fate: Fate = "folded" if one.seq < covered else "left out"
         return ComparedMessage(handle_of(one.seq), one.role, fate, one.tokens, 0, said)
     entries = [shown.shown[index] for index in places]
     is_same = original is None or [entry.message.parts for entry in entries] == [original.parts]
@@ -537,7 +575,13 @@ def _row(
     if is_same:
         return ComparedMessage(handle_of(one.seq), one.role, "kept", one.tokens, tokens, said)
     texts = clip("\n".join(message_text(entry.message) for entry in entries))
-    return ComparedMessage(handle_of(one.seq), one.role, "shortened", one.tokens, tokens, said, texts)
+    return ComparedMessage(
+        handle_of(one.seq), one.role, fate, one.tokens, tokens, said, texts, _why(edit, fate)
+    )
+
+
+def _why(edit: Edit | None, fate: Fate) -> str:
+    return f"{edit.stage}: {edit.reason}" if edit is not None and fate not in ("kept", "folded") else ""
 
 
 def _read(one: StoredMessage, head: Head) -> tuple[Message | None, str]:
@@ -666,9 +710,7 @@ def compared(one: MessageChange) -> ComparedMessage:
         one.after,
         clip(message_text(one.original)),
         clip("\n".join(map(message_text, one.shown))) if is_other and one.shown else None,
-        f"{one.edit.stage}: {one.edit.reason}"
-        if one.edit is not None and one.fate not in ("kept", "folded")
-        else "",
+        _why(one.edit, one.fate),
     )
 
 

@@ -106,6 +106,15 @@ Fate: TypeAlias = Literal["kept", "shortened", "superseded", "folded", "left out
 """Superseded: a newer result says the same. Folded: a summary stands for it. Left out: it is not shown, and in no summary."""
 
 
+def fate_of(edit: Edit | None, *, is_shown: bool, is_summarised: bool) -> Fate:
+    """The fate of a message that is not shown as it came, by the last edit of it."""
+    if is_summarised:
+        return "folded"
+    if edit is not None and edit.stage == SUPERSEDE:
+        return "superseded"
+    return "shortened" if is_shown else "left out"
+
+
 class MessageChange(Struct, frozen=True):
     """One message of the transcript before and after a compaction."""
 
@@ -130,11 +139,7 @@ class MessageChange(Struct, frozen=True):
         """What happened to it, in one word."""
         if self.state == "kept":
             return "kept"
-        if self.is_summarised:
-            return "folded"
-        if self.edit is not None and self.edit.stage == SUPERSEDE:
-            return "superseded"
-        return "shortened" if self.state == "cut" else "left out"
+        return fate_of(self.edit, is_shown=self.state == "cut", is_summarised=self.is_summarised)
 
 
 def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
