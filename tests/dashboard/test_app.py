@@ -107,6 +107,9 @@ def test_the_page_is_small_and_its_files_never_change_under_one_address(visitor)
     assert len(files) >= 3
     assert all("?v=" in name for name in files)
     assert "immutable" in visitor.get(f"/static/{files[0]}").headers["cache-control"]
+    for other in ("", "?v=", "?v=0123456789ab"):
+        name = files[0].partition("?")[0]
+        assert visitor.get(f"/static/{name}{other}").headers["cache-control"] == "no-cache"
     assert visitor.get("/static/../app.py").status in (403, 404)
     assert visitor.get("/static/base.html").status == 404
 
@@ -330,6 +333,9 @@ def test_a_conversation_is_switched_off_and_on(visitor, page):
     visitor.get("/conversations/switch/compact")
     visitor.act("/conversations/switch/switch", on="0")
     assert visitor.get("/refold/conversations/switch").json()["off"]
+    for on in ("banana", "", "2"):
+        assert visitor.act("/conversations/switch/switch", on=on).status == 400
+    assert visitor.get("/refold/conversations/switch").json()["off"], "a mistake switches nothing"
     visitor.act("/conversations/switch/switch", on="1")
     assert not visitor.get("/refold/conversations/switch").json()["off"]
 
@@ -405,6 +411,10 @@ def test_a_setting_is_shown_with_origin_and_range_and_changed_with_the_same_chec
         sections = visitor.get("/settings.json").json()["sections"]
         return next(one for lines in sections.values() for one in lines if one["name"] == name)
 
+    assert line("cache.ttl")["choices"] == ["5m", "1h", "off"]
+    assert line("compaction.tool_policy")["choices"][:3] == ["auto", "keep_all", "keep_none"]
+    assert line("summariser.strategy")["choices"][0] == "abstractive"
+    assert line("summariser.temperature")["choices"] == []
     found = line("compaction.limit")
     assert found["takes"] == "tokens (4000, 4k) or a share (25%)"
     assert (found["is_default"], found["is_tunable"]) == (True, True)
@@ -527,10 +537,37 @@ def test_every_name_has_an_address_of_its_own(visitor, page, name):
 
 @pytest.mark.parametrize(
     "path",
-    ["/conversations/%00", "/conversations/x%00y/compact", "/?words=%00", "/conversations/x?branch=%00"],
+    ["/conversations/%00", "/conversations/x%00y/compact", "/conversations/x?branch=%00"],
 )
 def test_a_name_that_no_store_can_hold_is_not_found(visitor, path):
     assert visitor.get(path).status == 404
+
+
+@pytest.mark.parametrize("path", ["/?words=%00", "/search?words=a%00b", "/search.json?words=%00"])
+def test_a_nul_in_a_search_is_told(visitor, path):
+    answer = visitor.get(path)
+
+    assert answer.status == 400
+    assert "NUL" in answer.text
+
+
+def test_a_nul_in_a_form_is_told(visitor, page):
+    begin(page, "nul", 1)
+    visitor.get("/conversations/nul/compact")
+
+    answer = visitor.act("/conversations/nul/compact", focus="a\0b")
+
+    assert answer.status == 400
+    assert "NUL" in answer.text
+
+
+@pytest.mark.parametrize("rest", ["", "/calls", "/calls/1", "/changes", "/messages", "/compact", "/preview", "/pins", "/replay", "/delete"])  # fmt: skip
+def test_a_page_of_nothing_hints_at_a_page(visitor, rest):
+    answer = visitor.get(f"/conversations/nothing{rest}")
+
+    assert answer.status == 404
+    assert "see the list of conversations" in answer.text
+    assert "/refold/" not in answer.text
 
 
 # Sign-in

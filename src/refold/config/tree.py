@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from msgspec import NODEFAULT, Meta, Struct, structs
@@ -643,6 +644,20 @@ class SettingKey(Struct, frozen=True):
     def is_optional(self) -> bool:
         """Whether the preset, the model or the client decides if it is not set."""
         return self.default is None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes, if these are all."""
+        if self.kind != "plain":
+            return ()
+        whole = get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
+        parts = (
+            [whole]
+            if get_origin(whole) is Literal
+            else [one for one in get_args(whole) if one is not NoneType]
+        )
+        are_all = all(get_origin(one) is Literal for one in parts)
+        return tuple(str(word) for one in parts for word in get_args(one)) if are_all else ()
 
     @property
     def is_tunable(self) -> bool:

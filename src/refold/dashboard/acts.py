@@ -166,8 +166,19 @@ async def new_session(visit: Visit) -> Rendered | Redirect:
     return Redirect(conversation_url(talk.id, branch=visit.branch, done="session"))
 
 
+def _on(visit: Visit) -> bool:
+    """
+    Raises:
+        ConfigError: the form says neither on nor off.
+    """
+    found = visit.form.get("on", "")
+    if found not in ("0", "1"):
+        raise ConfigError("on must be 0 or 1", hint="use the page itself")
+    return found == "1"
+
+
 async def switch(visit: Visit) -> Rendered | Redirect:
-    workspace, on = await visit.workspace(), visit.form.get("on") == "1"
+    workspace, on = await visit.workspace(), _on(visit)
     talk = await workspace.open(visit.name, visit.branch)
     await workspace.switch(talk.id, on=on)
     return Redirect(conversation_url(talk.id, branch=visit.branch, done="on" if on else "off"))
@@ -192,7 +203,7 @@ async def _pin(workspace: Workspace, talk: Conversation, handle: str) -> dict[st
 
 async def change_pin(visit: Visit) -> Rendered | Redirect:
     talk = await (await visit.workspace()).open(visit.name, visit.branch)
-    handle, on = visit.form.get("handle", "").strip(), visit.form.get("on") == "1"
+    handle, on = visit.form.get("handle", "").strip(), _on(visit)
     await (talk.pin(handle) if on else talk.unpin(handle))
     return Redirect(
         conversation_url(talk.id, "pins", branch=visit.branch, done="pinned" if on else "unpinned")

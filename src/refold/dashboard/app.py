@@ -62,7 +62,9 @@ HEADERS = {
 }
 PRIVATE = {**HEADERS, "cache-control": "no-store"}
 FOR_EVER = {**HEADERS, "cache-control": "public, max-age=31536000, immutable"}
-"""A static file has the digest of its content in its address."""
+"""A static file, by an address that has the digest of its content."""
+REVALIDATED = {**HEADERS, "cache-control": "no-cache"}
+"""A static file by an address without its digest, under which another version may have another content."""
 MAX_FORM = 64 * 1024
 """Bytes of a form: settings and names are short."""
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
@@ -78,6 +80,8 @@ STATUSES: tuple[tuple[type[Exception], int], ...] = (
 )
 TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 THEMES = ("light", "dark")
+LIST_HINT = "see the list of conversations"
+NUL = "the text has a NUL character, which no text here may have"
 
 # Addresses of conversations: a name is one part of a path. `~` escapes what would be read as something else there.
 _ESCAPES = {"~": "~0", "/": "~1", "\\": "~3"}
@@ -208,8 +212,9 @@ class Dashboard:
         found = self.files.get(request.path_params["file"])
         if found is None:
             return Response("there is no such file\n", 404, PRIVATE, "text/plain")
-        body, kind, _ = found
-        return Response(body, headers={**FOR_EVER, "content-type": kind})
+        body, kind, digest = found
+        headers = FOR_EVER if request.query_params.get("v") == digest else REVALIDATED
+        return Response(body, headers={**headers, "content-type": kind})
 
     @cached_property
     def files(self) -> dict[str, tuple[bytes, str, str]]:
@@ -331,12 +336,16 @@ class _Page:
                 raise KeyRefused("this page needs a key", hint="sign in at /sign-in")
             target = "" if visit.path == "/" else f"{visit.path}?{asked}" if asked else visit.path
             return RedirectResponse(with_query("/sign-in", next=target), 303, PRIVATE)
-        if "\0" in request.scope["path"] or "\0" in unquote(asked):
-            raise NotFound("there is nothing with this name", hint="see the list of conversations")
+        if "\0" in request.scope["path"] or "\0" in visit.branch:
+            raise NotFound("there is nothing with this name", hint=LIST_HINT)
+        if "\0" in unquote(asked):
+            raise ConfigError(NUL, hint="leave it out")
         if request.method == "POST":
             form = await read_form(request)
             mark = visit.session.mark if visit.session else ""
             visit.sessions.check_act(request.scope, mark, form.pop("token", ""))
+            if any("\0" in value for value in form.values()):
+                raise ConfigError(NUL, hint="leave it out")
             visit = msgspec.structs.replace(visit, form=form)
         found = await self._view(visit)
         if isinstance(found, Redirect):
@@ -355,6 +364,8 @@ class _Page:
         hint = error.hint if isinstance(error, RefoldError) else "the log says more"
         if isinstance(error, SettingError):
             message = str(error).partition("\nhint:")[0]
+        if isinstance(error, NotFound) and re.search(r"`refold |/refold/", hint or ""):
+            hint = LIST_HINT  # the engine and the gateway name a command, or a path of the API
         data = {"error": {"message": message, "hint": hint, "status": status, "is_known": is_known}}
         return self._dashboard.render(
             visit, Rendered("error.html", data, "Problem", status), as_json=self._as_json

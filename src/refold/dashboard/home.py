@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct
 
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.dashboard.workspace import Workspace
@@ -294,10 +294,6 @@ async def effect(visit: Visit) -> Rendered | Redirect:
     data = {"days": days, "by": by, **stats.document()}
     page = {"stats": stats, "periods": PERIODS, "kinds": GROUPS, "outcomes": _counts(stats)}
     return Rendered("effect.html", data, "Effect", page=page)
-
-
-def line_document(one: ConversationLine) -> dict[str, object]:
-    return {**to_builtins(structs.asdict(one)), "ratio": one.ratio}
 
 
 VIEWS = (("/", home, "GET"), ("/search", search, "GET"), ("/effect", effect, "GET"))

@@ -68,11 +68,11 @@ async def _settings(visit: Visit, problem: SettingError | None = None, typed: st
 
 
 def _line(name: str, key: SettingKey, value: Any, origin: ValueOrigin) -> SettingLine:
-    choices: tuple[str, ...] = ()
-    if key.kind == "switch":
-        choices = ("true", "false", *([ELSEWHERE] if key.is_optional else []))
-    elif name == PRESET:
+    choices = ("true", "false") if key.kind == "switch" else key.choices
+    if name == PRESET:
         choices = tuple(PRESETS)
+    elif choices and key.is_optional:
+        choices = (*choices, ELSEWHERE)
     return SettingLine(
         name,
         value,
