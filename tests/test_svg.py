@@ -146,6 +146,37 @@ def test_names_of_lines_do_not_cover_one_another():
     assert all(after - before > 13.9 for before, after in pairwise(heights))
 
 
+def test_the_name_of_a_line_stands_on_no_line_and_below_the_top():
+    levels = (svg.Level("fold", "fold point"), svg.Level("wall", "wall"), svg.Level("window", "window"))
+    for heights in (
+        (8_600, 8_900, 9_200),
+        (8_600, 10_400, 12_000),
+        (8_637, 8_638, 8_639),
+        (40_000, 50_000, 60_000),
+    ):
+        bars = [svg.Bar(f"{at}", (8_000,), (heights[0] - 300 * (at < 7), *heights[1:])) for at in range(10)]
+        drawn = svg.stacked_bars(bars, ("history",), levels, label="")
+        names = [float(one) for one in re.findall(r'<text [^>]*y="([\d.]+)"[^>]*class="level-name', drawn)]
+        top = max(float(one) for one in re.findall(r'viewBox="0 0 10 (\d+)"', drawn))
+        lines = {
+            22 + 300 * float(y) / top
+            for path in re.findall(r'd="([^"]*)" class="level ', drawn)
+            for y in re.findall(r"M\d+ (\d+)|V(\d+)", path)
+            for y in y
+            if y
+        }
+        assert len(names) == 3
+        assert not [(name, line) for name in names for line in lines if name - 9 < line < name + 3]
+        assert min(names) > 10, "what stands above the picture is not covered"
+
+
+def test_the_axis_of_a_short_lineage_has_whole_numbers_once():
+    for size in (1, 2, 3, 5):
+        drawn = svg.lineage([svg.Lane("branch 1", (svg.Span(0, size, "root", ""),))], label="")
+        ticks = re.findall(r'class="tick middle">(\d+)<', drawn)
+        assert ticks == [f"{tick}" for tick in range(size + 1)]
+
+
 def test_every_change_has_a_mark_although_the_calls_are_thinned():
     bars = [a_bar(at, marks=("summarise",) if at % 500 == 250 else ()) for at in range(5_000)]
     root = ET.fromstring(svg.stacked_bars(bars, KINDS, LEVELS, label="x", lanes=LANES))

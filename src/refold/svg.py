@@ -202,6 +202,8 @@ _UNITS = 1_000
 _OFF_SCALE = 3
 """A line that is so many times higher than everything else would press the bars flat: it is named and not drawn."""
 _LINE_HEIGHT = 14
+_NAME_HEIGHT, _NAME_GAP = 10, 5
+"""How far the name of a line reaches above its baseline, and how far its baseline stands above a line."""
 
 
 def stacked_bars(
@@ -258,13 +260,28 @@ def _grouped(bars: Sequence[Bar]) -> Bar:
 
 
 def _top(shown: Sequence[Bar]) -> float:
-    """The upper end of the picture: above all bars, and above each line that is not far off."""
+    """The upper end of the picture: above all bars, and above each line that is not far off, with room for the names of the lines
+    that are near it or beyond it.
+    """
     most = float(max((bar.total for bar in shown), default=0))
     highest = sorted({level for bar in shown for level in bar.levels if level is not None})
     for level in highest:
         if level <= _OFF_SCALE * most or not most:
             most = max(most, level)
-    return most * 1.04 or 1.0
+    named = _last_levels(shown)
+    names = sum(level > most for level in named) + sum(0.9 * most <= level <= most for level in named)
+    room = 1 - _LINE_HEIGHT * names / _PLOT if names > 1 else 1 / 1.04
+    return most / room or 1.0
+
+
+def _last_levels(shown: Sequence[Bar]) -> list[int]:
+    """The last known height of each line."""
+    count = max((len(bar.levels) for bar in shown), default=0)
+    known = [
+        [bar.levels[at] for bar in shown if at < len(bar.levels) and bar.levels[at] is not None]
+        for at in range(count)
+    ]
+    return [found[-1] for found in known if found and found[-1] is not None]
 
 
 def _described(bars: Sequence[Bar], shown: Sequence[Bar]) -> str:
@@ -316,25 +333,33 @@ def _steps(shown: Sequence[Bar], levels: Sequence[Level], top: float) -> Iterato
 
 
 def _level_names(shown: Sequence[Bar], levels: Sequence[Level], top: float) -> Iterator[Markup]:
-    """The name of each line at its right end, moved apart where two lines are close; those off the scale at the top."""
-    found: list[tuple[float, str, str]] = []
+    """The name of each line at its right end, above every line that it would stand on; those off the scale at the top, the
+    highest first.
+    """
+    found = list[tuple[int, str, str]]()
     for at, level in enumerate(levels):
         known = [bar.levels[at] for bar in shown if at < len(bar.levels) and bar.levels[at] is not None]
-        value = known[-1] if known else None
-        if value is None:
-            continue
-        is_off = value > top
-        y = _MARKS + 2.0 if is_off else _MARKS + _PLOT * (1 - value / top) - 4
-        found.append((y, f"{level.name} {value:,}{' ↑' if is_off else ''}", level.kind))
+        if known and (value := known[-1]) is not None:
+            found.append((value, f"{level.name} {value:,}", level.kind))
+    beside = shown[-max(1, math.ceil(len(shown) / 3)) :]  # the bars behind a name where the picture is narrow
+    heights = {value for bar in beside for value in bar.levels if value is not None and value <= top}
+    lines = sorted((_MARKS + _PLOT * (1 - value / top) for value in heights), reverse=True)
     last = math.inf
-    for y, text, kind in sorted(found, reverse=True):
-        place = min(y, last - _LINE_HEIGHT)
-        last = place
-        yield node("text", text, x="100%", dx=-4, y=place, class_=f"level-name {kind}")
+    for value, text, kind in sorted(one for one in found if one[0] <= top):
+        y = min(_MARKS + _PLOT * (1 - value / top) - _NAME_GAP, last - _LINE_HEIGHT)
+        for line in lines:  # from the lowest up
+            if y - _NAME_HEIGHT < line < y + _NAME_GAP:
+                y = line - _NAME_GAP
+        last = y
+        yield node("text", text, x="100%", dx=-4, y=y, class_=f"level-name {kind}")
+    off_scale = sorted((one for one in found if one[0] > top), reverse=True)
+    for at, (_, text, kind) in enumerate(off_scale):
+        y = _MARKS + (at + 1) * _LINE_HEIGHT
+        yield node("text", f"{text} ↑", x="100%", dx=-4, y=y, class_=f"level-name {kind}")
 
 
 def _height_lines(top: float) -> Iterator[Markup]:
-    for tick in round_ticks(top):
+    for tick in round_ticks(top, max(1, min(5, int(top)))):  # tokens are whole
         y = _MARKS + _PLOT * (1 - tick / top)
         yield node("line", x1=0, x2="100%", y1=y, y2=y, class_="rule")
         yield node("text", f"{tick:,.0f}", x=-8, y=y + 4, class_="tick end")
@@ -607,7 +632,7 @@ def lineage(lanes: Sequence[Lane], *, label: str) -> Markup:
         drawn += _lane_spans(spans, y, most)
         drawn.append(_lane_name(lane, y, len(lane.spans) - len(spans)))
     high = 22 + len(shown) * _LANE_STEP
-    for tick in round_ticks(most, 6):
+    for tick in round_ticks(most, min(6, most)):  # messages are whole
         if lanes:
             drawn.append(node("text", f"{tick:,.0f}", x=_share(tick, most), y=high, class_="tick middle"))
     more = len(lanes) - len(shown)

@@ -24,6 +24,7 @@ async def title(store):
         ("x" * 60, "x" * 60),
         ("x" * 61, "x" * 57 + "..."),
         ("word " * 40, "word " * 11 + "wo..."),
+        ("x" * 56 + ". And then more", "x" * 56 + "..."),
         ("a\x00b\x1b[31mc\u202ed", "ab[31mcd"),
         ("", ""),
     ],

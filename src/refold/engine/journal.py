@@ -1152,4 +1152,4 @@ def title_of(message: Message) -> str:
     text = redact(request_text(message)[:_TITLE_SOURCE])
     line = " ".join(text.split())[:_TITLE_LINE]
     line = line if line.isprintable() else "".join(filter(str.isprintable, line))
-    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 3].rstrip()}..."
+    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 3].rstrip(' .,;:')}..."
