@@ -290,6 +290,9 @@ class Conversation:
     def compact(self, *, keep: int | None = None, focus: str = "") -> dict[str, Any]:
         return self._run(self._async.compact(keep=keep, focus=focus))
 
+    def stop_summary(self) -> None:
+        self._run(self._async.stop_summary())
+
     def preview(self, *, policy: Policy | None = None, keep: int | None = None) -> Preview:
         return self._run(self._async.preview(policy=policy, keep=keep))
 
@@ -695,6 +698,10 @@ class Chat:
     @property
     def is_busy(self) -> bool:
         return self._async.is_busy
+
+    @property
+    def activity(self) -> str:
+        return self._async.activity
 
     def is_held_elsewhere(self) -> bool:
         return self._run(self._async.is_held_elsewhere())

@@ -8,6 +8,7 @@ import re
 import pytest
 
 import refold
+import refold.chat.chat as chat_module
 from refold.chat.commands import COMMANDS, Command, command_table
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError, NotFound
@@ -177,6 +178,78 @@ async def test_compact_needs_two_messages_and_takes_a_focus():
         assert "- left: #m0 to" in diff
         assert reply_of(await sent(chat, "/undo")).startswith("↩️ Taken back (")
         assert reply_of(await sent(chat, "/undo")) == "Nothing to undo."
+
+
+class Hanging:
+    """A summariser that never answers."""
+
+    def __init__(self):
+        self.asked, self.calls, self.stopped = asyncio.Event(), 0, 0
+
+    async def __call__(self, given, *, previous, max_tokens):
+        self.calls += 1
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+
+
+@pytest.mark.feature("L11")
+@pytest.mark.parametrize("way", ["command", "method"])
+async def test_a_compaction_that_waits_for_a_model_is_stopped(way, store):
+    model = Hanging()
+    async with ScriptedUpstream(otherwise=echo) as server:
+        async with (
+            asyncio.timeout(20),
+            chatting(server, store, conversation={"summariser": model}) as chat,
+        ):
+            for n in range(8):
+                await sent(chat, f"Note {n}: {LONG}")
+            session, stream = chat.conversation.journal.head.session, chat.events()
+            assert chat.activity == ""
+            which = await chat.put("/compact the boats")
+            await model.asked.wait()
+            assert chat.activity == "compacting"
+            await chat.put("two")
+            if way == "command":
+                assert reply_of(await sent(chat, "/abort")) == "⛔ Aborted."
+            else:
+                assert chat.abort()
+            replies = list[refold.ChatEvent]()
+            while not (replies and isinstance(replies[-1], refold.Done)):
+                replies.append(await anext(stream))
+            assert [
+                one.text for one in replies if isinstance(one, refold.CommandReply) and one.entry == which
+            ] == ["⛔ Stopped."]
+            assert text_of(replies) == "two", "what waited is answered"
+            assert chat.conversation.journal.head.session == session, "nothing was compacted"
+            assert len(await messages(chat.conversation)) == 18, "nothing is lost"
+            assert (model.calls, model.stopped, chat.activity) == (1, 1, "")
+            assert reply_of(await sent(chat, "/abort")) == "Nothing to abort."
+        async with chatting(server, store, conversation={"summariser": model}) as chat:
+            assert text_of(await sent(chat, "three")) == "three"
+            assert model.calls == 1, "it does not run again"
+
+
+async def test_a_chat_that_is_closed_stops_a_compaction_at_once(store, monkeypatch):
+    monkeypatch.setattr(chat_module, "CLOSE_S", 3_600.0)
+    model = Hanging()
+    async with asyncio.timeout(20), ScriptedUpstream(otherwise=echo) as server:
+        async with chatting(server, store, conversation={"summariser": model}) as chat:
+            for n in range(8):
+                await sent(chat, f"Note {n}: {LONG}")
+            stream = chat.events()
+            await chat.put("/compact")
+            await model.asked.wait()
+            await chat.close()
+            assert reply_of([one async for one in stream]) == "⛔ Stopped."
+        async with chatting(server, store, conversation={"summariser": model}) as chat:
+            assert text_of(await sent(chat, "three")) == "three"
+            history = await chat.history()
+            assert [one.reply for one in history if isinstance(one, CommandEntry)] == ["⛔ Stopped."]
+            assert model.calls == 1, "it does not run again"
 
 
 @pytest.mark.parametrize("preset", ["refold", "lis"])

@@ -12,7 +12,7 @@ from refold.testing import Broken, Refuse, ScriptedUpstream, Slow, call, echo, s
 from tests.chat.test_tools import has_ended, mute  # noqa: F401  # a fixture
 from tests.contract.postgres import empty
 from tests.contract.stores import postgres_url  # noqa: F401  # a fixture
-from tests.terminal.program import ALT_ENTER, CTRL_C, CTRL_D, TAB, UP, Gate, Program
+from tests.terminal.program import ALT_ENTER, CTRL_C, CTRL_D, PATIENCE_S, TAB, UP, Gate, Program
 
 TOOLS = """
 import refold
@@ -336,6 +336,26 @@ def test_keys_are_shown_while_a_reply_streams(program):
             chat.type(letter)
             chat.see(typed)
         assert "answering" in chat.shown()
+
+
+def test_ctrl_c_stops_a_compaction_and_the_next_message_is_answered(program):
+    gate, note = Gate("Never."), "the tide comes and goes by the pier " * 60
+    with (
+        ScriptedUpstream(*[note] * 4, gate, otherwise="Still here.") as server,
+        program(server, "--window", "8000") as chat,
+    ):
+        chat.see_idle()
+        for n in range(4):
+            chat.enter(f"note {n}")
+            chat.see_idle()
+        chat.enter("/compact hang")
+        assert gate.reached.wait(PATIENCE_S)
+        chat.see("compacting")
+        chat.type(CTRL_C)
+        chat.see("Stopped")
+        chat.enter("two")
+        chat.see("Still here.")
+        gate.opened.set()
 
 
 def test_there_is_no_colour_without_colour(program):

@@ -4,7 +4,7 @@ import pytest
 
 from refold.terminal.status_line import ChatFigures, status_line
 
-FULL = ChatFigures("gpt-4o-mini", 61_000, 122_000, 0.01234, 85, 2, 3, is_busy=True)
+FULL = ChatFigures("gpt-4o-mini", 61_000, 122_000, 0.01234, 85, 2, 3, activity="answering")
 
 
 def test_the_line_has_everything_there_is_to_know():

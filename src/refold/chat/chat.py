@@ -74,6 +74,9 @@ CLOSE_S = 5.0
 BROKEN_OFF = "not run: the reply broke off"
 MAX_SHOWN = 200
 """Characters of a message that was not typed here, in its notice."""
+STOPPED = "⛔ Stopped."
+"""The reply of a command that was stopped."""
+STOPPED_LATE = "⛔ Stopped too late: it was done."
 NOTHING_TO_SEND = "there is nothing to send"
 NOTHING_HINT = "give a text that is not blank, or an image or a file"
 CUT_REPLY = '✂️ The reply is cut: the limit of its length was reached. Send a message such as "go on".'
@@ -264,6 +267,7 @@ class Chat:
         """The reply that is being produced, or the calls of a crashed program that run again."""
         self._command: asyncio.Task[str | BaseException | None] | None = None
         """The command of the queue that runs."""
+        self._waiting_command = ""  # its name, if it waits for a model
         self._notices: asyncio.Task[None] | None = None
         self._stirred = asyncio.Event()
         """Somebody typed, a message or a command came, the reply is aborted, or the chat is closed."""
@@ -272,7 +276,7 @@ class Chat:
         """Whether a crashed program may have left a message without its reply."""
         self._may_be_open = True
         """Whether calls without a result may have been left."""
-        self._is_closed = self._is_woken = self._is_elsewhere = False
+        self._is_closed = self._is_woken = self._is_elsewhere = self._is_stopped = False
         self._is_aborted = False
         """Whether the person has stopped a reply since the lease was taken."""
         self._about: tuple[str, ...] = ()
@@ -330,14 +334,15 @@ class Chat:
 
     async def close(self) -> None:
         """Stop the reply in progress, keep what was received of it, and disconnect. What is queued stays queued, and is
-        answered when the chat is opened again. A command that runs has a few seconds to end; after them it stays in
-        the queue as after a crash.
+        answered when the chat is opened again. A command that waits for a model, such as /compact, is stopped. Any other
+        one that runs has a few seconds to end; after them it stays in the queue as after a crash.
         """
         self._is_closed = True
         self._stirred.set()
         while self._worker is not None and not self._worker.done():
             if self._turn is not None:
                 self._turn.cancel()
+            self._stop_command()
             await asyncio.wait({self._worker}, timeout=CLOSE_S)
             if self._command is not None:
                 self._command.cancel()
@@ -442,18 +447,28 @@ class Chat:
         self._stirred.set()
 
     def abort(self) -> bool:
-        """Stop the reply that is being produced. What was received is kept, and open calls get the result "aborted".
-        Messages whose reply has not begun, such as those that wait for the end of the debounce, are stored without
+        """Stop the reply that is being produced. What was received is kept, and open calls get the result "aborted". A
+        command that waits for a model, such as /compact, is stopped too, and does not run again. Messages whose reply has not begun, such as those that wait for the end of the debounce, are stored without
         one. During a reply, messages that wait in the queue are answered. Returns False if there is nothing to stop.
         """
         if self._turn is not None:
             self._is_aborted = True
             return self._turn.cancel()
+        if self._stop_command():
+            self._is_aborted = True
+            return True
         waiting = {which for which, one in self._mine.items() if one.kind == "message"} - self._dropped
         if not waiting or self._is_elsewhere:
             return False
         self._dropped |= waiting
         self._stirred.set()
+        return True
+
+    def _stop_command(self) -> bool:
+        """Stop the command that runs, if it waits for a model. Returns whether there is one."""
+        if self._command is None or not self._waiting_command or not self._command.cancel():
+            return False
+        self._is_stopped = True
         return True
 
     # Output
@@ -499,6 +514,15 @@ class Chat:
     def is_busy(self) -> bool:
         """Whether a reply is being produced."""
         return self._turn is not None
+
+    @property
+    def activity(self) -> str:
+        """What the person waits for: "answering", "compacting", "running /name" for another command that waits for a model,
+        or nothing.
+        """
+        if self._turn is not None or not self._waiting_command:
+            return "answering" if self._turn is not None else ""
+        return "compacting" if self._waiting_command == "/compact" else f"running {self._waiting_command}"
 
     async def is_held_elsewhere(self) -> bool:
         """Whether another program has the lease of the conversation, and answers."""
@@ -573,24 +597,31 @@ class Chat:
         name = found.command.name if found.command else ""
         self._about = (entry.id,)
         await self.conversation.load()
+        head = self.conversation.journal.head
+        keep_reply = partial(
+            keep, self.conversation, text, session=head.session, size=head.next_seq, entry=entry.id
+        )
         if entry.is_begun and found.command is not None and not found.command.is_idempotent:
-            head = self.conversation.journal.head
             reply = INTERRUPTED
-            await keep(
-                self.conversation, text, reply, session=head.session, size=head.next_seq, entry=entry.id
-            )
+            await keep_reply(reply)
         else:
             if not await store.begin_command(owner, entry.id):
                 return  # another program has run it
             run = keep_run(self.conversation, text, found, chat=self, entry=entry.id)
-            self._command = asyncio.create_task(run_guarded(run))
+            self._command, self._is_stopped = asyncio.create_task(run_guarded(run)), False
+            self._waiting_command = name if found.command and found.command.waits_for_model else ""
             try:
                 await asyncio.wait({self._command})
-                if self._command.cancelled():
+                if not self._command.cancelled():
+                    ended = self._command.result()
+                elif self._is_stopped:
+                    is_late = self.conversation.journal.head.session != head.session
+                    ended = STOPPED_LATE if is_late else STOPPED
+                    await keep_reply(ended)
+                else:
                     return  # the chat is closed: it stays in the queue
-                ended = self._command.result()
             finally:
-                self._command = None
+                self._command, self._waiting_command = None, ""
             if not isinstance(ended, str):
                 raise ended or StoreError("the command did not end")
             reply = ended

@@ -7,6 +7,7 @@ either. `CommandTable.read` tells a command from a message: the first word decid
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -93,6 +94,9 @@ class Command(Struct, frozen=True, kw_only=True):
     the queue, among the messages."""
     is_idempotent: bool = True
     """Whether it may run again if its program crashed while it ran."""
+    waits_for_model: bool = False
+    """Whether it may wait long for a model. Such a command is stopped by an abort, and when the chat is closed; it does
+    not run again then."""
 
 
 class ReadCommand(Struct, frozen=True):
@@ -266,8 +270,12 @@ async def _compact(call: CommandCall) -> str:
     if len(talk.state.folded.shown) < 2:  # the number of the seed
         return "Not enough messages to compact."
     session, events = talk.journal.head.session, talk.events()
-    with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
-        await talk.compact(focus=call.arguments)
+    try:
+        with suppress(InvalidWindow):  # the compaction is done even if no call can follow yet
+            await talk.compact(focus=call.arguments)
+    except asyncio.CancelledError:
+        await talk.stop_summary()  # else the next /compact would wait for the same call
+        raise
     ended = [
         compaction(one).partition("\n")[0] for one in events.read_all() if isinstance(one, CompactionEnd)
     ]
@@ -471,7 +479,13 @@ COMMANDS = CommandTable(
             name="/status", summary="model, tokens, cache, context, session", run=_status, is_immediate=True
         ),
         Command(name="/new", aliases=("/clear",), summary="begin a session with an empty context", run=_new),
-        Command(name="/compact", usage="[focus]", summary="summarise older messages now", run=_compact),
+        Command(
+            name="/compact",
+            usage="[focus]",
+            summary="summarise older messages now",
+            run=_compact,
+            waits_for_model=True,
+        ),
         Command(
             name="/prune",
             aliases=("/prune-tools",),
@@ -482,7 +496,7 @@ COMMANDS = CommandTable(
         Command(
             name="/abort",
             aliases=("/stop", "/cancel"),
-            summary="stop the reply that is being produced",
+            summary="stop the reply or the compaction in progress",
             run=_abort,
             is_immediate=True,
         ),

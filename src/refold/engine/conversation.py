@@ -44,6 +44,7 @@ from refold.engine.events import (
     ASKED,
     NOTHING,
     OVERTAKEN,
+    STOPPED,
     CompactionEnd,
     CompactionStart,
     Event,
@@ -1108,6 +1109,12 @@ class Conversation:
         end = end_of(start, "failed", problem_of(error))
         self._events.put([structs.replace(end, after=sized(self._state))])
         self._events.deliver()
+
+    async def stop_summary(self) -> None:
+        """Stop the summary that is being written for this conversation, if there is one. It is not used, and the event
+        `SummaryDiscarded` says so.
+        """
+        await self._jobs.stop(STOPPED)
 
     async def undo(self) -> bool:
         """Undo the last compaction or reduction of this session. Until a message is added, no automatic one

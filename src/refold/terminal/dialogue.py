@@ -185,5 +185,5 @@ class _Dialogue:
             cache_percent=100 * status.billed.cache_read // max(1, status.billed.prompt),
             compactions=await count_compactions(chat.conversation),
             queued=chat.waiting,
-            is_busy=chat.is_busy,
+            activity=chat.activity,
         )

@@ -204,7 +204,7 @@ class Screen:
         if time.monotonic() - self._interrupted_at < INTERRUPT_S:
             return " Ctrl-C again leaves"
         chat, width = self._chat, self._app.output.get_size().columns
-        figures = structs.replace(self._figures, queued=chat.waiting, is_busy=chat.is_busy)
+        figures = structs.replace(self._figures, queued=chat.waiting, activity=chat.activity)
         return f" {status_line(figures, width - 2)}"
 
     # Keys
@@ -230,7 +230,7 @@ class Screen:
         self._typed.put_nowait(text)
 
     def _interrupt(self) -> None:
-        """Stop the reply, or clear the input; the second time in a row, leave."""
+        """Stop the reply or the compaction, or clear the input; the second time in a row, leave."""
         now = time.monotonic()
         if now - self._interrupted_at < INTERRUPT_S:
             self._app.exit()

@@ -22,7 +22,8 @@ class ChatFigures(Struct, frozen=True):
     cache_percent: int = 0
     compactions: int = 0
     queued: int = 0
-    is_busy: bool = False
+    activity: str = ""
+    """What the person waits for."""
 
 
 def status_line(figures: ChatFigures, width: int, *, has_blocks: bool = True) -> str:
@@ -41,7 +42,7 @@ def status_line(figures: ChatFigures, width: int, *, has_blocks: bool = True) ->
         "cache": f"cache {figures.cache_percent}%",
         "compactions": f"compactions {figures.compactions}",
         "queue": f"queued {figures.queued}" if figures.queued else "",
-        "work": "answering…" if figures.is_busy else "",
+        "work": f"{figures.activity}…" if figures.activity else "",
     }
     for left_out in ("cache", "compactions", "cost", "bar", "model"):
         line = GAP.join(filter(None, parts.values()))
