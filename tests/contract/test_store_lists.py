@@ -209,6 +209,24 @@ async def test_the_list_tells_compactions_and_branches(store):
     assert both.branches == 2
 
 
+async def test_the_newest_reply_of_each_branch_is_the_one_to_its_newest_messages(store):
+    def answered(head, which, reply, **more):
+        return structs.replace(call(head, which), reply=reply, **more)
+
+    one = await say(store, await begin(store, "one"), *"ab")
+    two = await say(store, await begin(store, "two"), *"abc")
+    quiet = await say(store, await begin(store, "quiet"), "a")
+    calls = (answered(one, "x", b"first"), answered(one, "y", b"again"), answered(one, "z", b"old", size=1))
+    one = await store.commit(one, Batch(at=9.0, calls=calls))
+    two = await store.commit(two, Batch(at=9.0, calls=(answered(two, "v", b"later"), call(two, "w"))))
+    quiet = await store.commit(quiet, Batch(at=9.0, calls=(answered(quiet, "q", b"paid", kind="summary"),)))
+    places = [(head.conversation, head.branch, head.next_seq) for head in (one, two, quiet)]
+
+    assert await store.newest_replies(ANNA, places) == {one.branch: b"again"}
+    assert await store.newest_replies(ANNA, [(two.conversation, two.branch, 2)]) == {}
+    assert await store.newest_replies("other", places) == await store.newest_replies(ANNA, []) == {}
+
+
 async def test_the_tokens_of_the_newest_messages_are_added_up_by_branch(store):
     one = await say(store, await begin(store, "one"), *"abcd")
     two = await say(store, await begin(store, "two"), *"ab")

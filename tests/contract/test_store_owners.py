@@ -99,6 +99,9 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "calls_before": await store.calls_before(owner, conversation, f"{conversation}/paid"),
         "spent": await store.spent(owner, conversation, "reply"),
         "reply_to": await store.reply_to(owner, f"{conversation}/paid"),
+        "newest_replies": await store.newest_replies(
+            owner, [(conversation, head.branch, size) for size in range(9)]
+        ),
         "embeddings": await store.embeddings(owner, [f"{conversation}/c1/s"]),
         "failures": (await store.failures(owner, head.branch))[0],
         "search": await find(store, owner, conversation),

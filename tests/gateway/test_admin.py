@@ -379,12 +379,14 @@ async def test_the_page_counts_and_shows_the_newest_reply_until_the_client_sends
     shown = await twin(gate, "conversations/ships~11/messages.json")
     overview = await twin(gate, "conversations/ships~11.json")
     doomed = await twin(gate, "conversations/ships~11/delete.json")
+    (listed,) = (await twin(gate, "index.json"))["conversations"]
     assert [(one["role"], one["text"], one["is_newest_reply"]) for one in shown["messages"]] == [
         ("user", "Which ship?", False),
         ("assistant", "Fine.", True),
     ]
     assert (shown["size"], shown["next_first"], doomed["messages"]) == (2, None, 2)
     assert [(one["size"], one["reply"]) for one in overview["branches"]] == [(1, 1)]
+    assert (listed["messages"], listed["reply"]) == (1, 1)
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"{gate.url}/conversations/ships~11") as response,

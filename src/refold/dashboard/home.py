@@ -1,6 +1,6 @@
 """The first page: what needs attention, today's effect, and the conversations; also the search, and the effect in numbers.
 
-The list is read page by page with one query, and the checks for attention look at sums and at the conversations of the last days
+The list is read page by page with a fixed number of queries, and the checks for attention look at sums and at the conversations of the last days
 only, so the page takes as long with thousands of long conversations as with a few.
 """
 

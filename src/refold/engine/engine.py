@@ -80,7 +80,16 @@ from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.ports.models import Embedder, Summariser, SummaryCache
-from refold.ports.records import Head, LatestHead, Listed, SearchHit, Session, StoredMessage, StoredSummary
+from refold.ports.records import (
+    Head,
+    LatestHead,
+    Listed,
+    SearchHit,
+    Session,
+    StoredMessage,
+    StoredSummary,
+    read_reply,
+)
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 from refold.tokens.catalog import WindowSize, window_for
@@ -124,6 +133,8 @@ class ConversationLine(Struct, frozen=True, kw_only=True):
     model: str = ""
     messages: int = 0
     """Messages of the branch that was used last."""
+    reply: int = 0
+    """Messages of its newest reply, which the client has not sent back yet: they are not counted in `messages`."""
     branches: int = 1
     compactions: int = 0
     tokens: int = 0
@@ -550,10 +561,18 @@ class Engine:
             if 0 <= level.size < row.head.next_seq
         ]
         since = await self.store.tokens_since(self.owner, behind) if behind else {}
+        places = [(one.head.conversation, one.head.branch, one.head.next_seq) for one in rows]
+        replies = await self.store.newest_replies(self.owner, places) if places else {}
+        sizes = {branch: len(read_reply(body) or ()) for branch, body in replies.items()}
         lines = tuple(
-            _line(row, level.after_tokens(since[row.head.branch], row.head.next_seq), off)
-            if row.head.branch in since
-            else _line(row, level, off)
+            _line(
+                row,
+                level.after_tokens(since[row.head.branch], row.head.next_seq)
+                if row.head.branch in since
+                else level,
+                off,
+                sizes.get(row.head.branch, 0),
+            )
             for row, level in zip(rows, levels, strict=True)
         )
         at, ordinal = rows[-1].place if rows else (0.0, 0)
@@ -932,7 +951,7 @@ def _place_of(cursor: str) -> tuple[float, int] | None:
     return float(found[1]), int(found[2])
 
 
-def _line(row: LatestHead, level: FillLevel, off: frozenset[str]) -> ConversationLine:
+def _line(row: LatestHead, level: FillLevel, off: frozenset[str], reply: int) -> ConversationLine:
     head, is_off = row.head, row.head.conversation in off
     return ConversationLine(
         id=head.conversation,
@@ -940,6 +959,7 @@ def _line(row: LatestHead, level: FillLevel, off: frozenset[str]) -> Conversatio
         title=row.title,
         model=head.model,
         messages=head.next_seq,
+        reply=reply,
         branches=row.branches,
         compactions=row.compactions,
         tokens=level.tokens,

@@ -251,6 +251,13 @@ class CallRows(Protocol):
         """The reply to a call; empty if it was not stored."""
         ...
 
+    async def newest_replies(self, owner: str, places: Sequence[tuple[str, str, int]]) -> dict[str, bytes]:
+        """The replies to the newest calls of some branches, each given as conversation, branch and number of messages: of the
+        last 100 calls of the conversation, the newest for a reply that was made with so many messages. By branch; a
+        branch without one is left out.
+        """
+        ...
+
     async def conversation_calls(self, owner: str, since: float = 0.0) -> list[CallSum]:
         """The calls since a time, added up by conversation, kind, model, upstream and `is_estimated`, in this order."""
         ...

@@ -830,6 +830,15 @@ class MemoryStore:
     async def reply_to(self, owner: str, call: str) -> bytes:
         return self._tables(owner).replies.get(call, b"")
 
+    async def newest_replies(self, owner: str, places: Sequence[tuple[str, str, int]]) -> dict[str, bytes]:
+        found, replies = dict[str, bytes](), self._tables(owner).replies
+        for conversation, branch, size in places:
+            calls = await self.calls(owner, conversation, 100)
+            own = [one for one in calls if (one.branch, one.kind, one.size) == (branch, "reply", size)]
+            if own and own[-1].id in replies:
+                found[branch] = replies[own[-1].id]
+        return found
+
     async def places(self, owner: str, hashes: Sequence[bytes]) -> list[HistoryPlace]:
         return self._tables(owner).places(hashes)
 

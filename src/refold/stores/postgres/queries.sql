@@ -205,6 +205,24 @@ FROM json_array_elements(CAST(:places AS json)) AS place (value)
 JOIN message ON message.owner = :owner AND message.branch = place.value ->> 0 AND message.seq >= CAST(place.value ->> 1 AS bigint)
 GROUP BY message.branch
 
+-- name: list_newest_replies
+-- The replies to the newest calls of some branches, with so many messages each.
+SELECT place.value ->> 1, reply.body
+FROM json_array_elements(CAST(:places AS json)) AS place (value)
+JOIN reply ON reply.owner = :owner AND reply.call = (
+    SELECT found.id
+    FROM (
+        SELECT call.ordinal, call.id, call.branch, call.kind, call.size
+        FROM call
+        WHERE call.owner = :owner AND call.conversation = place.value ->> 0
+        ORDER BY call.ordinal DESC
+        LIMIT 100
+    ) AS found
+    WHERE found.branch = place.value ->> 1 AND found.kind = 'reply' AND found.size = CAST(place.value ->> 2 AS bigint)
+    ORDER BY found.ordinal DESC
+    LIMIT 1
+)
+
 -- name: sum_spent_each
 -- The cost of all calls of a kind, for some conversations.
 SELECT call.conversation, sum(call.dollars)

@@ -345,6 +345,11 @@ def reply_to(owner: str, call: str) -> Transaction[bytes]:
     return bytes(found[0][0]) if found else b""
 
 
+def newest_replies(owner: str, places: Sequence[tuple[str, str, int]]) -> Transaction[dict[str, bytes]]:
+    found = yield "list_newest_replies", {"owner": owner, "places": json.encode([*places]).decode()}
+    return {row[0]: row[1] for row in found}
+
+
 def conversations(owner: str, *, limit: int = 50, words: str = "") -> Transaction[list[Listed]]:
     wanted = json.encode(words.casefold().split()).decode()
     found = yield "find_conversations", {"owner": owner, "words": wanted, "limit": limit}

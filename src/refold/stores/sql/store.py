@@ -97,6 +97,7 @@ class SqlStore:
     calls = _reads(chats.calls)
     calls_before = _reads(chats.calls_before)
     reply_to = _reads(chats.reply_to)
+    newest_replies = _reads(chats.newest_replies)
     conversation_calls = _reads(chats.conversation_calls)
     spent = _reads(chats.spent)
     spent_each = _reads(chats.spent_each)

@@ -210,6 +210,24 @@ CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
 CROSS JOIN message ON message.id >= (branch.ordinal << 32) + (link.value ->> 1) AND message.id < (branch.ordinal + 1) << 32
 GROUP BY branch.id
 
+-- name: list_newest_replies
+-- The replies to the newest calls of some branches, with so many messages each.
+SELECT link.value ->> 1, reply.body
+FROM json_each(:places) AS link
+CROSS JOIN reply ON reply.owner = :owner AND reply.call = (
+    SELECT found.id
+    FROM (
+        SELECT call.ordinal, call.id, call.branch, call.kind, call.size
+        FROM call
+        WHERE call.owner = :owner AND call.conversation = link.value ->> 0
+        ORDER BY call.ordinal DESC
+        LIMIT 100
+    ) AS found
+    WHERE found.branch = link.value ->> 1 AND found.kind = 'reply' AND found.size = link.value ->> 2
+    ORDER BY found.ordinal DESC
+    LIMIT 1
+)
+
 -- name: sum_spent_each
 -- The cost of all calls of a kind, for some conversations.
 SELECT call.conversation, sum(call.dollars)
