@@ -9,11 +9,13 @@ import weakref
 from itertools import permutations
 
 import pytest
+from msgspec import structs
 
 import refold
 from refold.chat import chat as chat_module
 from refold.chat.chat import CallUsage, Queued, ToolEnded, ToolStarted
 from refold.core.pairs import repair
+from refold.core.presets import PRESETS
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError
 from refold.testing import Broken, Refuse, ScriptedUpstream, Slow, call, say, think
@@ -513,3 +515,62 @@ async def test_closing_a_chat_stops_tools_that_run_again_after_a_crash():
         async with refold.Chat(talk, provider(server), tools=[look]):
             await started.wait()
         assert (await said(talk))[-1] == ("tool", "interrupted: may have run")
+
+
+CACHED = {"system": "You keep the log of a harbour. " * 200}
+"""A prompt above the smallest size that providers cache."""
+UNCACHED = structs.replace(PRESETS["refold"], cache=None)
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+@pytest.mark.parametrize("upstream", FORMATS)
+async def test_each_turn_reads_the_one_before_from_the_cache_of_the_provider(wire, upstream):
+    """Anthropic caches what has breakpoints, whatever the format of the conversation; the others take none."""
+    script = [one for n in range(3) for one in (say(call("read_log", {"day": n}, id=f"c{n}")), "Read.")]
+
+    @refold.tool
+    def read_log(day: int) -> str:
+        """Read the log of a day."""
+        return f"{day}: calm"
+
+    async with (
+        ScriptedUpstream(*script) as server,
+        refold.Engine("memory:", model="m-1", window=32_000) as engine,
+    ):
+        talk = await engine.conversation("talk", format=wire, **CACHED)
+        async with refold.Chat(talk, provider(server, upstream), tools=[read_log]) as chat:
+            turns = [await sent(chat, f"How was day {n}?") for n in range(3)]
+        bodies = [one.body for one in server.requests]
+    usages = [one.usage for turn in turns for one in turn if isinstance(one, refold.CallUsage)]
+    assert len(usages) == len(bodies) == 6
+    assert all(one.cache_read > 1_024 for one in usages[1:]), usages
+    marks = [body.count(b'"cache_control"') for body in bodies]
+    assert all(1 < count <= 4 for count in marks) if upstream == "anthropic" else not any(marks), marks
+
+
+async def test_breakpoints_of_the_client_count_and_a_policy_without_a_cache_sets_none():
+    mark = {"cache_control": {"type": "ephemeral"}}
+    own = [{"type": "text", "text": f"{n}: {'low tide ' * 20}", **mark} for n in range(3)]
+    for settings, expected in (({}, 4), ({"policy": UNCACHED}, 3)):
+        async with ScriptedUpstream(otherwise="Noted.") as server:
+            async with chatting(server, wire="anthropic", conversation={**CACHED, **settings}) as chat:
+                assert done(await sent(chat, own)).status == "answered"
+            assert [one.body.count(b'"cache_control"') for one in server.requests] == [expected]
+
+
+async def test_a_reply_with_many_calls_still_finds_the_prefix_before_it():
+    """A provider looks twenty blocks back from a breakpoint; the results of one reply may be more."""
+
+    @refold.tool
+    def read_log(day: int) -> str:
+        """Read the log of a day."""
+        return f"{day}: calm"
+
+    many = say(*(call("read_log", {"day": n}, id=f"c{n}") for n in range(24)))
+    async with (
+        ScriptedUpstream(many, "Calm.") as server,
+        chatting(server, wire="anthropic", conversation=CACHED, tools=[read_log]) as chat,
+    ):
+        events = await sent(chat, "Read it all. " + "Every day counts. " * 50)
+        first, second = [one.usage for one in events if isinstance(one, refold.CallUsage)]
+        assert second.cache_read == first.cache_write + first.cache_read

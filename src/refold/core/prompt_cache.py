@@ -146,6 +146,35 @@ def mark_window(window: Window, folded: Folded, ttl: Ttl | None, last: Window | 
     return structs.replace(window, breakpoints=tuple(placed))
 
 
+def mark_prompt(window: Window, ttl: Ttl) -> Window:
+    """Add cache breakpoints to a window that is sent in another form than it was planned in, as many as are left free.
+
+    The tail comes first, then the end of the request before, which is in front of the last reply, if the provider would
+    not find it from the tail, then the last blocks of the system prompt: the first ones survive a change of a
+    summary behind them.
+    """
+    fixed, messages = window.fixed, window.sent
+    tools = ((at, tool.raw) for at, tool in enumerate(fixed.tools) if tool.raw is not None)
+    own: list[Mark] = [((_TOOLS, at), mark) for at, raw in tools for mark in breakpoint_in(raw)]
+    for message in fixed.system:
+        own += _marks_in(message, _SYSTEM)
+    for index, message in enumerate(messages):
+        own += _marks_in(message, index)
+    tail = _last_place(messages, len(messages))
+    if fixed.automatic is not None:
+        own.append((tail or (len(messages), 0), fixed.automatic))
+    replies = (at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant")
+    before = _last_place(messages, next(replies, 0))
+    prompt = fixed.system[0].parts if fixed.system else ()
+    blocks = [at for at in range(len(prompt) - 1, -1, -1) if _can_carry(prompt[at])]
+    wanted: list[Wish] = [("tail", tail), ("cached before", _out_of_sight(messages, before, tail))]
+    wanted += [("system prompt", (_SYSTEM, at)) for at in blocks[:2]]
+    free = max(0, fixed.dialect.max_breakpoints - len(own))
+    chosen = _choose(wanted, {place for place, _ in own}, free)
+    placed = (_breakpoint(place, chosen[place], _ttl_at(place, own, ttl)) for place in sorted(chosen))
+    return structs.replace(window, breakpoints=tuple(placed))
+
+
 def prune_boundary(folded: Folded) -> int:
     """Index of the first message after all those that are not shown as their originals; 0 if there are none.
 

@@ -921,7 +921,15 @@ class Conversation:
         most = self._state.output if max_output is None else max_output
         if window.output is not None:
             most = min(most, window.output)
-        return Ask(window.sent, window.system, window.fixed.tools, most or USUAL_OUTPUT, temperature=None)
+        policy = self._state.frame.policy
+        return Ask(
+            window.sent,
+            window.system,
+            window.fixed.tools,
+            most or USUAL_OUTPUT,
+            temperature=None,
+            cache_ttl=policy.cache if policy.enabled else None,
+        )
 
     async def _add_reply(self, messages: Sequence[Message], *, at: int | None = None) -> None:
         """Add the messages of a reply; with `at`, only if the branch still has so many messages.

@@ -17,7 +17,7 @@ from refold.core.prompts import Passage, Recipe
 from refold.model.message import Message
 from refold.model.summary import Scope, Summary
 from refold.model.tokens import Usage
-from refold.model.window import Tool
+from refold.model.window import Tool, Ttl
 from refold.wire.reply import Reply
 from refold.wire.sse import Delta
 
@@ -34,6 +34,9 @@ class Ask(Struct, frozen=True):
     temperature: float | None = 0.3
     is_cached: bool = False
     """Whether the provider has read most of it before, and should look it up in its cache."""
+    cache_ttl: Ttl | None = None
+    """Lifetime of the cache breakpoints that are set in a request whose format has them; None sets none. The next ask
+    of the conversation begins with the same messages."""
     estimated: int | None = None
     """Our own count of the input."""
     budget: int | None = None

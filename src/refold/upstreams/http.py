@@ -22,9 +22,11 @@ from msgspec.json import decode
 
 from refold.core.assemble import BRIDGE, needs_bridge
 from refold.core.pairs import repair
+from refold.core.prompt_cache import mark_prompt
 from refold.model.dialect import Dialect
 from refold.model.errors import UpstreamError, UpstreamUnavailable, WireError
 from refold.model.message import Message, system, user
+from refold.model.window import Fixed, Ttl, Window
 from refold.ports.models import Ask
 from refold.text_work import run_text_act, run_text_work
 from refold.upstreams.provider import Provider, ProviderKey
@@ -39,9 +41,9 @@ from refold.upstreams.response_errors import (
     with_retries,
 )
 from refold.wire.error import answer_error
-from refold.wire.json_codec import MAX_BODY_BYTES, write
+from refold.wire.json_codec import MAX_BODY_BYTES, NULL, write
 from refold.wire.reply import Reply, StreamReader, decode_reply
-from refold.wire.request import Request, encode_request
+from refold.wire.request import Request, decode_tools, encode_request, encode_window
 from refold.wire.sse import Delta
 from refold.wire.translate import translate_messages, translate_tools
 
@@ -192,8 +194,18 @@ def request_body(
     """
     fields = {**_fields(ask, provider, dialect, stream=stream), **provider.parameters}
     raws = {key: _raw(value) for key, value in fields.items() if value is not None and key not in without}
-    request = Request(dialect, (), fields=raws)
-    return encode_request(request, _messages(ask, dialect), system=_system(ask, dialect))
+    request, messages, prompt = (
+        Request(dialect, (), fields=raws),
+        _messages(ask, dialect),
+        _system(ask, dialect),
+    )
+    if ask.cache_ttl is None or not dialect.max_breakpoints:
+        return encode_request(request, messages, system=prompt)
+    # The marks are set here, in the provider's format: that of the conversation may be another one.
+    tools = decode_tools(raws.get("tools", NULL))
+    automatic: Ttl | None = "5m" if "cache_control" in raws else None
+    fixed = Fixed(dialect, prompt, tools, automatic)
+    return encode_window(request, mark_prompt(Window(fixed, messages), ask.cache_ttl))
 
 
 def count_body(ask: Ask, provider: Provider, dialect: Dialect) -> bytes:
