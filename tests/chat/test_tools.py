@@ -171,6 +171,45 @@ async def test_what_a_server_writes_to_stderr_never_reaches_the_terminal(tmp_pat
     assert capfd.readouterr() == ("", "")
 
 
+WRONG = """
+import json, sys
+for line in sys.stdin:
+    asked, result = json.loads(line), None
+    if asked.get("method") == "initialize":
+        version = asked["params"]["protocolVersion"]
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "w", "version": "1"}}
+    elif asked.get("method") == "tools/list" and not (asked.get("params") or {}).get("cursor"):
+        result = {"tools": [{"name": "good", "inputSchema": {"type": "object"}}], "nextCursor": "2"}
+    elif asked.get("method") == "tools/list":
+        result = {"tools": TOOLS}
+    if "id" in asked:
+        fault = {"error": {"code": -32601, "message": "unknown"}}
+        said = {"result": result} if result else fault
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("tools", "why"),
+    [
+        (
+            [{"name": "bad", "inputSchema": {"type": "object", "required": "a"}}],
+            "its tool number 2 has a wrong definition in inputSchema.required",
+        ),
+        ([7], "its tool number 2 has a wrong definition"),
+        ("none", "its list of tools is not in the format of MCP"),
+    ],
+)
+async def test_a_tool_that_the_sdk_refuses_is_told_in_one_line(tools, why, tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(WRONG.replace("TOOLS", repr(tools)))
+    servers = [f"wrong={sys.executable} {path}"]
+    async with ScriptedUpstream("Yes.") as server, chatting(server, mcp=servers) as chat:
+        (problem,) = chat.problems
+        assert problem.partition("\n")[0] == f"the MCP server 'wrong' cannot be used: {why}"
+        assert text_of(await sent(chat, "Go.")) == "Yes."
+
+
 async def test_a_line_of_a_server_that_is_no_message_never_reaches_the_terminal(tmp_path):
     path, script = tmp_path / "ship.py", tmp_path / "chat.py"
     path.write_text('print("\\x1b[2J ready", flush=True)\n' + SERVER)

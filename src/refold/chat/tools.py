@@ -457,7 +457,7 @@ class ToolServer:
             except MissingExtra as error:
                 _fail(ready, error)
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # any: the chat goes on without this server
-                why = _readable(problem_of(error))
+                why = _readable(error.message if isinstance(error, RefoldError) else problem_of(error))
                 _fail(
                     ready,
                     self._unusable(why.replace("MCPError: Connection closed", "it ended without an answer")),
@@ -592,9 +592,27 @@ def _client_of(target: str, stderr: TextIO, environ: dict[str, str]) -> Any:
 
 
 async def _list_tools(client: Any) -> list[Any]:
-    listed = await client.list_tools()
-    found = [*listed.tools]
-    while listed.next_cursor:
-        listed = await client.list_tools(cursor=listed.next_cursor)
+    """
+    Raises:
+        UpstreamUnavailable: the SDK takes no list with a wrong definition, and does not hand out the others.
+    """
+    found, cursor = list[Any](), None
+    while True:
+        try:
+            listed = await client.list_tools(cursor=cursor)
+        except ValueError as error:  # pydantic's, which has the place of each fault
+            faults = getattr(error, "errors", list[Any])()
+            raise UpstreamUnavailable(_fault_of(faults[0] if faults else {}, len(found))) from None
         found += listed.tools
-    return found
+        cursor = listed.next_cursor
+        if not cursor:
+            return found
+
+
+def _fault_of(fault: Mapping[str, Any], before: int) -> str:
+    """Say which tool of a list is wrong, and where, without what the server wrote; `before` tools came in earlier pages."""
+    match fault.get("loc"):
+        case ("tools", int(at), *place):
+            inside = f" in {'.'.join(map(str, place))}" if place else ""
+            return f"its tool number {before + at + 1} has a wrong definition{inside}"
+    return "its list of tools is not in the format of MCP"
