@@ -239,6 +239,10 @@ def test_what_came_just_after_the_end_of_a_reply_is_printed_before_its_own():
             Done(("e",), "failed", "the server is gone\nhint: try again"),
             "error: the server is gone\nhint: try again\n",
         ),
+        (
+            Done(("e",), "failed", "no base_url\nhint: check base_url, or the variable named by key_env"),
+            "error: no base_url\nhint: check --upstream, or the variable named by --key-env\n",
+        ),
         (Done(("e",), "failed", "KeyError"), "error: KeyError\n"),
         (
             Done(("e",), "elsewhere"),
