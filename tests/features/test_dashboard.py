@@ -80,7 +80,7 @@ def test_a_conversation_is_watched_and_controlled():
         visitor = Visitor(page.port)
         home = visitor.get("/")
         assert "A long talk" in home.text
-        assert "% full" in home.text
+        assert "% of " in home.text
         before = visitor.get("/conversations/talk/compact.json").json()["status"]["tokens"]
 
         assert visitor.act("/conversations/talk/compact", token="", keep="1000").status == 403

@@ -246,19 +246,19 @@ def safe(text: str) -> str:
     return _UNSAFE.sub("�", text.replace("\r\n", "\n"))
 
 
-_OPTIONS = {
-    "base_url": "--upstream",
-    "key_env": "--key-env",
-    "key_command": "key_command of the settings",
-}
+_OPTIONS = (
+    (re.compile(r"(?<![\w-])base_url(?!\w)"), "--upstream"),
+    (re.compile(r"(?<![\w-])key_env(?!\w)"), "--key-env"),
+    (re.compile(r"(?<![\w-])key_command(?!\w)"), "key_command of the settings"),
+)
 """Where a person sets what the hints of the library name."""
 
 
 def error_text(problem: str, look: PageLook) -> str:
     """Return a problem as a line `error:` and, if there is one, a line `hint:`, which names options of the program."""
     message, _, hint = safe(problem).partition("\nhint: ")
-    for setting, option in _OPTIONS.items():
-        hint = re.sub(rf"(?<![\w-]){setting}(?!\w)", option, hint)
+    for setting, option in _OPTIONS:
+        hint = setting.sub(option, hint)
     lines = [_styled(row, ERROR, look) for row in _rows(f"error: {_one_line(message)}", look)]
     return "\n".join([*lines, *(_rows(f"hint: {_one_line(hint)}", look) if hint else [])]) + "\n"
 
