@@ -8,11 +8,14 @@ from refold.engine.engine import OWNER, Engine
 from refold.engine.timeline import timeline_of
 from refold.stores.memory import MemoryStore
 from tests.agent_session import SYSTEM, TOOLS, CachedPrompts, play
+from tests.dashboard.browser import CHROMIUM
 from tests.dashboard.conftest import serve
+
+if CHROMIUM is None:
+    pytest.skip("there is no Chromium here: apt-get install chromium", allow_module_level=True)
 from tests.dashboard.test_browser import Tab, browser, findings
 
 __all__ = ["browser"]
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 NAME, URL = "agent", "/conversations/agent"
 
 
