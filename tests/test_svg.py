@@ -53,7 +53,7 @@ def every_picture(text: str, count: int) -> list[svg.Markup]:
     dots = [Dot(text, at + 1.0, at + 2.0, "best", text) for at in range(min(count, 40))]
     return [
         svg.stacked_bars(bars, KINDS, levels, label=text, lanes=LANES, lane_name=text, axis=text),
-        svg.window_bar(slices, 1_000, label=text, mark=500),
+        svg.window_bar(500, 1_000, text),
         svg.grid(slices, 1_000, label=text),
         svg.before_after(count, 1, count, label=text),
         svg.bars([Row(text, at - 3.0, text) for at in range(count)], label=text),
@@ -76,7 +76,7 @@ def test_text_from_outside_is_text_in_every_picture(text, count):
 
 def test_a_label_is_read_as_it_was_written():
     label = "<b> & \"quoted\" 'x'"
-    root = ET.fromstring(svg.window_bar([], 10, label=label))
+    root = ET.fromstring(svg.window_bar(0, 10, label))
     assert root.find("title").text == label
 
 
@@ -230,13 +230,14 @@ def test_a_grid_is_full_or_ends_in_a_line(sizes, window):
         assert cells in (0, 200)
 
 
-def test_a_window_bar_is_to_scale_and_ends_with_the_window():
-    parts = [Slice("system", "s", 250), Slice("history", "h", 5_000)]
-    root = ET.fromstring(svg.window_bar(parts, 1_000, label="x"))
-    assert [(one.get("x"), one.get("width")) for one in root.iter("rect")][1:] == [
-        ("0%", "25%"),
-        ("25%", "75%"),
-    ]
+@pytest.mark.parametrize(
+    ("tokens", "width", "state"),
+    [(250, "25%", "window-bar"), (900, "90%", "window-bar warm"), (5_000, "100%", "window-bar bad")],
+)
+def test_a_window_bar_is_to_scale_and_ends_with_the_limit(tokens, width, state):
+    root = ET.fromstring(svg.window_bar(tokens, 1_000, "x"))
+    assert [one.get("width") for one in root.iter("rect")] == ["100%", width]
+    assert root.get("class") == state
 
 
 def test_values_below_zero_go_to_the_left():

@@ -456,20 +456,16 @@ class Slice(Struct, frozen=True):
     letter: str = ""
 
 
-def window_bar(parts: Sequence[Slice], window: int, *, label: str, mark: int | None = None) -> Markup:
-    """A window as one line, drawn to scale; `mark` is a size to point out. What exceeds the window is cut at its end."""
-    whole, at = max(1, window), 0
-    drawn = []
-    for part in parts:
-        wide = max(0, min(part.tokens, whole - at))
-        if wide:
-            x, width = _share(at, whole), _share(wide, whole)
-            drawn.append(node("rect", x=x, width=width, height=10, class_=f"region {part.kind}"))
-        at += wide
-    if mark is not None and 0 < mark <= whole:
-        drawn.append(node("rect", x=_share(mark, whole), width=1.5, height=10, class_="point-out"))
-    room = node("rect", width="100%", height=10, class_="room")
-    return node("svg", node("title", label), room, *drawn, class_="picture window-bar", height=10, role="img")
+NEARLY_FULL = 0.85
+
+
+def window_bar(tokens: int, limit: int, label: str) -> Markup:
+    """How full a window is, as one line; what exceeds the limit is cut at its end."""
+    share = tokens / limit if limit else 0.0
+    state = " bad" if share > 1 else " warm" if share > NEARLY_FULL else ""
+    track = node("rect", width="100%", height=8, class_="track")
+    used = node("rect", width=_share(min(share, 1.0)), height=8, class_="used")
+    return node("svg", node("title", label), track, used, class_=f"window-bar{state}", role="img")
 
 
 CELLS, ROW = 200, 20

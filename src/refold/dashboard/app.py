@@ -42,6 +42,7 @@ from refold.model.errors import (
     StoreError,
     WireError,
 )
+from refold.svg import window_bar
 
 if TYPE_CHECKING:
     from refold.dashboard.replay_jobs import ReplayJobs
@@ -244,6 +245,7 @@ class Dashboard:
         made.globals |= {
             "static": self.static_url,
             "conversation_url": conversation_url,
+            "window_bar": window_bar,
             "with_query": with_query,
             "version": self.backend.version,
             "events": " ".join(self.backend.events),

@@ -421,6 +421,7 @@ def _facts(notice: ServeNotice) -> tuple[tuple[str, str], ...]:
         ("summaries", notice.summaries),
         ("store", notice.store),
         ("clients", notice.clients),
+        ("dashboard", f"{notice.address}/"),
     )
 
 
