@@ -126,6 +126,10 @@ def test_no_view_is_too_wide_and_none_has_a_serious_finding(browser, page, width
         tab.close()
 
 
+def test_the_bars_of_the_list_have_their_style(tab):
+    assert tab.open("/").locator(".window-bar").first.bounding_box()["height"] == 8
+
+
 def test_colours_follow_the_system_and_the_switch_is_kept(tab):
     opened = tab.open("/")
     light = opened.evaluate("getComputedStyle(document.body).backgroundColor")
