@@ -67,6 +67,10 @@ async def main(folder: Path) -> None:
                     await page.wait_for_selector("html[data-ready]")
                     if name == "compact":
                         await page.wait_for_selector("#preview .head")
+                    if name == "replay":
+                        await page.get_by_label("Window").select_option("4000")
+                        await page.get_by_role("button", name="Replay").click()
+                        await page.wait_for_selector("#over-time .plot")
                     path = folder / f"{name}-{theme}-{width}.png"
                     await page.screenshot(path=path, full_page=folder != IMAGES)
                 await context.close()

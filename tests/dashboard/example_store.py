@@ -111,6 +111,9 @@ async def fill(store: Store, now: float, *, owner: str = "local", share: float =
             await chat.record(
                 {"prompt_tokens": tokens, "completion_tokens": 180, "prompt_tokens_details": cached}
             )
-            await chat.add({"role": "assistant", "content": sentence(random, 120)})
+            # A reply names facts of earlier turns, so that a replay has something to look for.
+            old = f" See TICKET-{4_000 + turn - 9} and src/quotes_{turn - 9}.py." if turn >= 9 else ""
+            ticket = f" I opened TICKET-{4_000 + turn}."
+            await chat.add({"role": "assistant", "content": sentence(random, 120) + ticket + old})
             await chat.ready()
         await engine.rest()

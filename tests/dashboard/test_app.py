@@ -15,11 +15,13 @@ import pytest
 
 from refold.dashboard.app import HEADERS, NOTICES, conversation_url, name_in
 from refold.dashboard.browser_access import SESSION_S, BrowserSessions, is_page, session_cookie
+from refold.dashboard.replay_jobs import read_recording
 from refold.engine.engine import Engine
 from refold.model.dialect import DIALECTS
 from refold.ports.records import ClientKey, read_stored
 from refold.replay import Counting, Recording, ReplayBudget, run, tabulate
 from refold.replay.presets import candidates
+from refold.replay.report import page as report_page
 from refold.stores.memory import MemoryStore
 from tests.dashboard.conftest import ServedPage, serve
 from tests.dashboard.example_store import TALKS, sentence
@@ -353,22 +355,97 @@ def test_a_conversation_is_deleted_only_by_its_typed_name(visitor, page):
     assert visitor.act("/conversations/doomed/delete", confirm="doomed").status == 404
 
 
+def replayed(visitor: Visitor, url: str, *presets: str, window: int = 4_000) -> tuple[str, dict]:
+    """Replay a conversation, and wait for the result: its address and its twin."""
+    visitor.get(url)
+    done = visitor.act(url, window=f"{window}", **{f"preset-{one}": "1" for one in presets})
+    assert done.status == 303, done.text
+    while (data := visitor.get(twin(done.location)).json())["state"] == "running":
+        time.sleep(0.02)
+    assert data["state"] == "done", data
+    return done.location, data
+
+
 def test_a_replay_shows_the_columns_of_the_report(visitor, page):
     begin(page, "replayed", 16)
-    visitor.get("/conversations/replayed/replay")
-    done = visitor.act(
-        "/conversations/replayed/replay", **{"preset-refold": "1", "preset-opal": "1", "window": "4000"}
-    )
-    assert done.status == 303
-    path, _, query = done.location.partition("?")
-    while (data := visitor.get(f"{path}.json?{query}").json())["state"] == "running":
-        time.sleep(0.02)
+    url = "/conversations/replayed/replay"
+    found, data = replayed(visitor, url, "refold", "opal")
 
-    assert data["state"] == "done", data
     assert [row["candidate"] for row in data["table"]["rows"]] == ["refold", "opal"]
-    html = visitor.get(done.location).text
+    html = visitor.get(found).text
     assert 'title="contexts within the window, %"' in html
-    assert visitor.act("/conversations/replayed/replay", window="12").status == 400
+    assert "there is no chart of recall against cost" in html, "random words are no facts"
+    assert visitor.act(url, window="12").status == 400
+
+
+def test_a_replay_draws_the_chart_of_the_report(visitor, page):
+    """Every preset is a point at its recall and its cost, and those on the front are joined, as in the HTML of `refold replay`."""
+    found, data = replayed(visitor, f"{PARSER}/replay", "refold", "opal", "picoclaw")
+    html, rows = visitor.get(found).text, data["table"]["rows"]
+    recorded = page.run(lambda: read_parser(page.store))
+
+    counting, budget = Counting("gpt-4o"), ReplayBudget(model="gpt-4o")
+    cells = run(recorded, candidates(["refold", "opal", "picoclaw"]), [4_000], counting, budget=budget)
+    report = report_page(tabulate(cells, counting, budget=budget), cells)
+
+    (chart,) = re.findall(r"<figure>.*?</figure>", html, re.DOTALL)
+    assert chart in report
+    assert chart.count("<circle") == 3
+    for row in rows:
+        assert f"{row['candidate']}: {row['fur_old']:.1f} % for ${row['dollars']['anthropic']:,.2f}" in chart
+    assert html.count('aria-label="on the front"') == chart.count('class="point best"') > 0
+
+
+def test_the_oldest_result_is_forgotten_when_too_much_is_held(visitor, page, monkeypatch):
+    begin(page, "held", 16)
+    monkeypatch.setattr("refold.dashboard.replay_jobs.MOST_CONTEXTS", 20)
+    first, second = (replayed(visitor, "/conversations/held/replay", one)[0] for one in ("refold", "opal"))
+
+    assert visitor.get(twin(first)).json()["state"] == "none"
+    assert visitor.get(twin(second)).json()["state"] == "done"
+
+
+async def read_parser(store: MemoryStore) -> tuple[Recording, ...]:
+    engine = Engine(store, model="gpt-4o", window=12_000, embedder=None)
+    return (await read_recording(await engine.conversation("agents/parser"), store),)
+
+
+def test_a_replay_draws_the_contexts_of_each_preset_over_time(visitor):
+    found, data = replayed(visitor, f"{PARSER}/replay", "refold", "opal", "llms")
+    assert (data["shown"], len(data["calls"])) == ("refold", data["table"]["rows"][0]["calls"])
+    for at, preset in enumerate(("refold", "opal", "llms")):
+        url = f"{found}&shown={preset}"
+        shown, html = visitor.get(twin(url)).json(), visitor.get(url).text
+        row, calls = shown["table"]["rows"][at], shown["calls"]
+        marks = re.findall(r'class="mark-line (\w+)"', html)
+
+        assert f"The window over time, by {preset}" in html
+        assert len(re.findall(r'class="target"', html)) == len(calls) == row["calls"]
+        assert len(marks) == len([one for one in calls if one["changes"]]) > 0
+        assert sum(one["cached"] for one in calls) / sum(one["prompt"] for one in calls) == pytest.approx(
+            row["cache_hit"]["anthropic"] / 100
+        )
+        changed = next(one for one in calls if one["changes"])
+        told = unescape(visitor.get(f"{url}&call={changed['number']}").text)
+        assert f"Call {changed['number']}: {changed['tokens']:,} tokens" in told
+        assert changed["changes"][0]["why"] in told
+        assert changed["tokens"] < changed["before"]
+
+
+def test_a_replay_stays_when_the_conversation_goes_on_and_says_of_how_much_it_is(visitor, page):
+    begin(page, "growing", 16)
+    url = "/conversations/growing/replay"
+    found, data = replayed(visitor, url, "refold")
+    assert data["messages"] == data["replayed"] == 32
+    assert "These are the first" not in visitor.get(found).text
+
+    begin(page, "growing", 1)
+
+    data = visitor.get(twin(found)).json()
+    assert (data["state"], data["messages"], data["replayed"]) == ("done", 34, 32)
+    assert "These are the first 32 messages. The conversation has 34 by now" in visitor.get(found).text
+    _, data = replayed(visitor, url, "refold")
+    assert data["replayed"] == 34
 
 
 def test_a_replay_has_the_calls_of_closed_sessions_as_the_report_of_an_export_has(visitor, page):
@@ -389,11 +466,7 @@ def test_a_replay_has_the_calls_of_closed_sessions_as_the_report_of_an_export_ha
         return (Recording("two sessions", "exported", DIALECTS["chat"], (), messages),)
 
     recordings = page.run(go_on)
-    visitor.get("/conversations/two%20sessions/replay")
-    done = visitor.act("/conversations/two%20sessions/replay", **{"preset-refold": "1", "window": "4000"})
-    path, _, query = done.location.partition("?")
-    while (data := visitor.get(f"{path}.json?{query}").json())["state"] == "running":
-        time.sleep(0.02)
+    _, data = replayed(visitor, "/conversations/two%20sessions/replay", "refold")
 
     counting, budget = Counting("gpt-4o"), ReplayBudget(model="gpt-4o")
     cells = run(recordings, candidates(["refold"]), [4_000], counting, budget=budget)

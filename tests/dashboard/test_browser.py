@@ -192,6 +192,34 @@ def test_the_page_changes_while_somebody_looks(tab, page):
     playwright.expect(row.locator("td.num").first).to_have_text("7")
 
 
+@pytest.mark.parametrize(
+    ("width", "theme"), [pytest.param(1280, "light", marks=pytest.mark.slow), (390, "dark")]
+)
+def test_a_replay_is_drawn_when_it_is_done_and_read_by_keyboard(browser, page, width, theme):
+    tab = Tab(browser, page.url, width=width, theme=theme)
+    try:
+        opened = tab.open(f"{PARSER}/replay")
+        opened.get_by_label("Window").select_option("4000")
+        opened.get_by_role("button", name="Replay").press("Enter")
+        opened.wait_for_selector("#result figure svg")  # the page looks again by itself
+        assert opened.locator("#result figure circle").count() == 6
+        opened.locator("#over-time").get_by_role("link", name="opal", exact=True).press("Enter")
+        opened.wait_for_url("**shown=opal*")
+        opened.wait_for_selector("html[data-ready]")
+        opened.locator("a.target[tabindex='0']").focus()
+        opened.keyboard.press("Home")
+        assert opened.locator("[data-told]").inner_text().startswith("call 1:")
+        opened.keyboard.press("Enter")
+        opened.wait_for_url("**call=1#over-time")
+        assert "Call 1:" in opened.locator("#over-time .card").inner_text()
+        assert findings(opened) == []
+        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.said == []
+        assert tab.hosts == {page.url.removeprefix("http://")}
+    finally:
+        tab.close()
+
+
 @pytest.mark.slow
 def test_hostile_texts_are_shown_as_texts(browser):
     """Names, titles, tools and messages that would act if they were anything but text."""

@@ -442,25 +442,29 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+HOW_TO_READ = (
+    "Up and to the left is better. The line joins the candidates that no other one beats at both: "
+    "the front. Recall is the share of old facts which a reply needed and its context still held. "
+    "A hollow mark is a candidate that sent contexts which a provider would refuse."
+)
+
+
 def _fronts(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Markup:
     models = [one.model for one in table.summarisers]
     model = models[0] if len(models) == 1 else ""
-    figures = [_figure(window, rows, tariff, model) for window, rows in windows.items()]
+    figures = [figure(window, rows, tariff, model) for window, rows in windows.items()]
     return node(
         "section",
         node("h2", "What is remembered, and what it costs"),
-        node(
-            "p",
-            "Up and to the left is better. The line joins the candidates that no other one beats at both: "
-            "the front. Recall is the share of old facts which a reply needed and its context still held. "
-            "A hollow mark is a candidate that sent contexts which a provider would refuse.",
-        ),
+        node("p", HOW_TO_READ),
         node("div", *figures, class_="figures"),
     )
 
 
-def _figure(window: int, rows: Sequence[TableRow], tariff: str, model: str) -> Markup:
-    """The figure of a window. If all summaries are by one model, it is named once and not beside every mark."""
+def figure(window: int, rows: Sequence[TableRow], tariff: str, model: str = "") -> Markup:
+    """The chart of a window with its caption, for the report and the dashboard. If all summaries are by one model, it is named once
+    and not beside every mark.
+    """
     found = points(rows, tariff, f" {model}" if model else "")
     who = f"; + is with summaries by {model}" if model else ""
     title = node("figcaption", node("b", f"Window of {window:,} tokens"), f" recall of old facts, %{who}")
