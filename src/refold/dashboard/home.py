@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.dashboard.text import dollars, plural
 from refold.dashboard.workspace import Workspace
 from refold.engine.effect import Effect, Stats, check_by, day_name
 from refold.engine.engine import ConversationLine, FoundMessage
@@ -101,8 +102,11 @@ async def attention(visit: Visit, workspace: Workspace) -> list[AttentionItem]:
         *[_operation(one.name, one.state) for one in await visit.backend.operations() if one.is_wrong],
     ]
     if (held := await engine.held_back()) is not None:
-        text = f"{held.conversations:,} conversations are past their time and not deleted yet"
-        found.append(AttentionItem("held_back", "warm", text, "`refold expire` deletes them, and asks first"))
+        waiting = plural(held.conversations, "conversation")
+        hint = "`refold expire` deletes what is past its time, and asks first"
+        found.append(
+            AttentionItem("held_back", "warm", f"past their time and not deleted yet: {waiting}", hint)
+        )
     for one in await engine.learned_windows():
         text = f"{one.model}: a window of {one.window:,} tokens was learnt from a refusal"
         hint = "it is used for seven days, or until a larger request is answered"
@@ -166,7 +170,7 @@ async def _spending(workspace: Workspace, lines: Sequence[ConversationLine]) -> 
         AttentionItem(
             "spending",
             "bad" if cost >= limit else "warm",
-            f"summaries have cost ${cost:.2f} of the ${limit:.2f} that they may",
+            f"summaries have cost {dollars(cost)} of the {dollars(limit)} that they may",
             "no model is asked any more: digests are used" if cost >= limit else "summariser.max_spend",
             name,
             conversation_url(name),
