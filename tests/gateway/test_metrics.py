@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -9,7 +10,6 @@ import sys
 
 import aiohttp
 import pytest
-from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from refold.engine.client_keys import mint
@@ -17,7 +17,7 @@ from refold.gateway.metrics import MOST_NAMES, OTHER, PrometheusMetrics
 from refold.gateway.server import installed_metrics, metrics_server
 from refold.model.errors import MissingExtra
 from refold.model.tokens import Usage
-from refold.ports.records import Call, CompactionSum
+from refold.ports.records import Call
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 
@@ -154,16 +154,22 @@ def test_a_saving_may_fall_and_hostile_names_are_escaped():
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed here")
-def test_promtool_finds_no_fault():
-    metrics = PrometheusMetrics()
-    metrics.add_call(call(1, model="gpt-4o", upstream="one", added_ms=2.0))
-    row = CompactionSum(
-        day=1, kind="summarise", reason="manual", author="model", outcome="installed", count=1
-    )
-    metrics.add_compaction(row)
-    metrics.add_compaction(structs.replace(row, outcome="undone"))
-    done = subprocess.run(
-        ["promtool", "check", "metrics"], input=metrics.text()[0], capture_output=True, check=False
+async def test_promtool_finds_no_fault_in_what_a_gateway_gives():
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=4_000) as upstream,
+        served(upstream, metrics=PrometheusMetrics(), summariser_enabled=False) as gate,
+    ):
+        await say(gate, LONG)
+        _, _, text = await scrape(gate)
+    assert {"refold_calls_total", "refold_compactions_total", "refold_added_seconds_bucket"} <= {
+        name for name, *_ in samples(text)
+    }
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["promtool", "check", "metrics"],
+        input=text.encode(),
+        capture_output=True,
+        check=False,
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
