@@ -508,8 +508,10 @@ class DemoOptions(Struct, frozen=True):
     pause_s: float = 0.0
 
 
-async def play(on_call: Callable[[DemoCall], Any], options: DemoOptions) -> Played:
-    """Play the session; `on_call` is told of every call once it is answered.
+async def play(
+    on_call: Callable[[DemoCall], Any], options: DemoOptions, *, on_start: Callable[[str], Any] | None = None
+) -> Played:
+    """Play the session; `on_start` is told the address of the gateway, and `on_call` of every call once it is answered.
 
     Raises:
         ConfigError: the gateway did not start.
@@ -522,6 +524,8 @@ async def play(on_call: Callable[[DemoCall], Any], options: DemoOptions) -> Play
             _gateway(Path(place), f"{upstream.url}/v1", options) as address,
             client_for(address) as (client, ask),
         ):
+            if on_start is not None:
+                on_start(address)
             player = _Player(ask, address, on_call, options.pause_s)
             await player.run()
             refused, last = (

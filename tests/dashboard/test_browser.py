@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -190,6 +195,32 @@ def test_the_page_changes_while_somebody_looks(tab, page):
 
     page.run(grow)
     playwright.expect(row.locator("td.num").first).to_have_text("7")
+
+
+def test_the_page_is_live_during_the_demo(browser):
+    """`refold demo` on a terminal tells the address of its page, where the calls appear without a reload."""
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "refold", "demo", "--speed", "2"]
+    with subprocess.Popen(command, stdout=end, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = process.stderr.readline().rpartition(" ")[2].strip().rstrip("/")
+            tab = Tab(browser, url)
+            opened = tab.open("/")
+            opened.evaluate("window.isFirst = true")
+            opened.locator("a[href='/conversations/demo']").first.wait_for()
+            assert opened.evaluate("window.isFirst"), "the row came without a reload"
+            opened = tab.open("/conversations/demo")
+            opened.evaluate("window.isFirst = true")
+            before = opened.locator("a.target").count()
+            opened.locator("a.target").nth(before + 2).wait_for(state="attached")
+            assert opened.evaluate("window.isFirst")
+            assert tab.said == []
+            tab.close()
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.stderr.read()
+            os.close(end)
+            os.close(terminal)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ def demo(
     painter = Painter(window)
     if not as_json:
         output.show(*painter.opening())
-    played = asyncio.run(play(_quiet if as_json else painter.draw, DemoOptions(window, preset, pause_s)))
+    options, on_call = DemoOptions(window, preset, pause_s), _quiet if as_json else painter.draw
+    played = asyncio.run(play(on_call, options, on_start=_tell_page if pause_s and not as_json else None))
     if as_json:
         output.write_json(document(played))
     else:
@@ -88,6 +89,11 @@ def demo(
 
 def _quiet(call: DemoCall) -> None:
     del call
+
+
+def _tell_page(address: str) -> None:
+    """The page is there as long as the session is played: without a pause nobody could open it."""
+    output.note(f"Watch it in a browser as well: {address}/")
 
 
 def document(played: Played) -> dict[str, Any]:
