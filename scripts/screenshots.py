@@ -31,6 +31,12 @@ VIEWS = {
     "settings": "/settings",
     "operations": "/operations",
     "conversation": "/conversations/agents~1parser",
+    "calls": "/conversations/agents~1parser/calls",
+    "call": "/conversations/agents~1parser/calls/{totals[calls]}",
+    "changes": "/conversations/agents~1parser/changes",
+    "change": "/conversations/agents~1parser/changes/{changes[0][id]}",
+    "messages": "/conversations/agents~1parser/messages",
+    "recall": "/conversations/agents~1parser/recall?what=ferry",
     "compact": "/conversations/agents~1parser/compact",
     "pins": "/conversations/agents~1parser/pins",
     "replay": "/conversations/agents~1parser/replay",
@@ -53,6 +59,9 @@ async def main(folder: Path) -> None:
         async_playwright() as player,
     ):
         browser = await player.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        asked = await browser.new_page()
+        answer = await asked.request.get(f"http://127.0.0.1:{port}{VIEWS['conversation']}.json")
+        found = await answer.json()
         for theme in ("light", "dark"):
             for width in (1280, 390):
                 size = {"width": width, "height": 900}
@@ -63,7 +72,7 @@ async def main(folder: Path) -> None:
                 for name, url in VIEWS.items():
                     if folder == IMAGES and (name, theme, width) not in DOCUMENTED:
                         continue
-                    await page.goto(f"http://127.0.0.1:{port}{url}", wait_until="load")
+                    await page.goto(f"http://127.0.0.1:{port}{url.format_map(found)}", wait_until="load")
                     await page.wait_for_selector("html[data-ready]")
                     if name == "compact":
                         await page.wait_for_selector("#preview .head")
