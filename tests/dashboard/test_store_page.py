@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -96,6 +97,28 @@ def test_the_program_serves_the_page_of_a_store_until_it_is_stopped(tmp_path):
             await store.close()
 
     assert asyncio.run(stored()) == b'{"compaction.preset":"opal"}'  # a gateway on this store has it too
+
+
+def test_the_page_is_opened_in_the_browser_while_it_is_served(tmp_path):
+    """The browser here is one that returns only when it has the page, as those of a terminal do."""
+    path, seen, browser = tmp_path / "chats.db", tmp_path / "seen", tmp_path / "browser.py"
+    asyncio.run(write(str(path)))
+    os.mkfifo(seen)
+    browser.write_text(
+        "import sys, urllib.request\n"
+        "try: page = urllib.request.urlopen(sys.argv[1], timeout=20).read()\n"
+        "except OSError: page = b'nothing'\n"
+        f"open({str(seen)!r}, 'wb').write(page)\n"
+    )
+    command = [sys.executable, "-m", "refold", "dashboard", "--port", "0", "--store", str(path)]
+    environ = {**os.environ, "BROWSER": f"{sys.executable} {browser} %s"}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environ
+    ) as process:
+        try:
+            assert "A talk" in seen.read_text()
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 @pytest.mark.slow  # the gate is that of the gateway's page, which the tests of the app knock at

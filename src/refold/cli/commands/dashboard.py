@@ -58,9 +58,11 @@ def dashboard(
         output.write(f"{address}\n")
         output.note("Ctrl-C ends it")
         if not no_open:
+            import threading
             import webbrowser
 
-            webbrowser.open(address)
+            # A browser of the terminal returns when it is closed, and needs the page until then.
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     asyncio.run(serve_page(resolve(layers_here()), tell, url=place.url, owner=place.owner, port=port))
     return 0
