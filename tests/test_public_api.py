@@ -67,6 +67,7 @@ PUBLIC = sorted(
         "SettingFixed",
         "SettingLocked",
         "StoreError",
+        "Stopping",
         "SummaryError",
         "UpstreamError",
         "UpstreamUnavailable",

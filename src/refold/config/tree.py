@@ -168,6 +168,21 @@ class ServerSettings(Section, frozen=True):
         ),
     ] = None
     """Without one, /metrics is at the gateway's own port, and needs an admin key if there are keys."""
+    drain_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3_600,
+            description="Seconds after SIGTERM in which new requests are still answered while /readyz says draining.",
+        ),
+    ] = 0.0
+    """Clients of a single gateway gain nothing by it. Behind a load balancer: two intervals of its health check."""
+    stop_s: Annotated[
+        float,
+        Meta(ge=0, le=3_600, description="Seconds after that in which answers in progress may end."),
+    ] = 25.0
+    """Long enough for most answers of a model, and with the time to store the rest less than the 30 seconds after which
+    Kubernetes kills a process."""
 
 
 class StoreSettings(Section, frozen=True):

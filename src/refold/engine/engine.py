@@ -13,6 +13,7 @@ This module is the composition root: only here a URL becomes a store and `"opena
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -832,8 +833,7 @@ class Engine:
 
     async def rest(self) -> None:
         """Stop the background work of open conversations; the store stays open."""
-        for talk in list(self._opened):
-            await talk.close()
+        await asyncio.gather(*(talk.close() for talk in list(self._opened)))
 
     async def close(self) -> None:
         """Stop the background work of open conversations while its results can still be stored, and close the

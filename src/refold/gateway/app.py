@@ -63,7 +63,7 @@ from refold.gateway.summarisers import Authors
 from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import Credentials, Forwarder, Targets, WindowReports
 from refold.model.dialect import DIALECTS
-from refold.model.errors import ConfigError, DoesNotFit, RefoldError, StoreError, WireError
+from refold.model.errors import ConfigError, DoesNotFit, RefoldError, Stopping, StoreError, WireError
 from refold.ports.models import Embedder
 from refold.ports.store import Store
 from refold.text_work import run_text_work
@@ -176,11 +176,14 @@ class Gateway:
             await (await self.host(owner)).engine.sweep()
 
     async def close(self) -> None:
+        """Store what waits, and stop the summaries in progress: another process can take them at once."""
         await self.window_reports.close()
-        await self._forwarder.close()
         await self.backlog.close()
-        for host in self._hosts.values():
-            await host.engine.rest()
+        try:
+            await asyncio.gather(*(host.engine.rest() for host in self._hosts.values()))
+        finally:
+            # After the summaries: a connection that is closed under one would count as a failure of the model.
+            await self._forwarder.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request below `/v1/`. An error before an upstream has answered is sent in the client's
@@ -204,6 +207,9 @@ class Gateway:
             await self._serve(scope, receive, send_and_keep_status, shape, call_id, tickets)
         except ClientDisconnect:
             pass
+        except asyncio.CancelledError:  # the gateway is being stopped: see `RequestsInProgress`
+            if not status:
+                await send_answer(send_and_keep_status, errors.answer(Stopping(), shape, request_id=call_id))
         except Exception as error:  # noqa: BLE001  # every failure is sent in the client's own format
             if not isinstance(error, RefoldError):
                 _log.error("a request failed: %s", error_location(error))

@@ -43,6 +43,7 @@ STATUSES: dict[type[Exception], int] = {
     errors.MalformedHistory: 400,
     errors.RecoverySpent: 400,
     errors.SummaryError: 502,
+    errors.Stopping: 503,
     errors.StoreError: 503,
     errors.Damaged: 500,
     errors.NotFound: 404,
@@ -103,6 +104,8 @@ def answer(error: Exception, shape: Shape, *, request_id: str = "") -> ErrorResp
         headers.append((_REQUEST_ID.get(shape, "x-request-id"), request_id))
     if status == 426:
         headers.append(("upgrade", "HTTP/1.1"))
+    if isinstance(error, errors.Stopping):
+        headers += [("retry-after", "1"), ("connection", "close")]
     if status == 401:
         headers.append(("www-authenticate", "Bearer"))
     body = msgspec.json.encode(_body(public, status, shape, request_id))

@@ -68,6 +68,7 @@ from refold.model.errors import (
     NotFound,
     RecoverySpent,
     RefoldError,
+    Stopping,
     StoreError,
     UpstreamUnavailable,
 )
@@ -490,6 +491,10 @@ class Relay:
             raise
         try:
             await self._pass_answer_on(ticket, coming, send)
+        except asyncio.CancelledError:  # the gateway is being stopped, or nobody is there to read the event
+            if coming.watcher.is_open:
+                await self._send_error_event(ticket, coming, Stopping(), send)
+            raise
         finally:
             coming.close()
 
@@ -707,7 +712,7 @@ class Relay:
             coming.held[:] = [held] if held else []
 
     async def _send_error_event(
-        self, ticket: Ticket, coming: UpstreamAnswer, problem: UpstreamUnavailable, send: Send
+        self, ticket: Ticket, coming: UpstreamAnswer, problem: RefoldError, send: Send
     ) -> None:
         """Send an error event of the client's format, unless part of an event is out. No final event follows,
         so that the client sees that the reply is incomplete.

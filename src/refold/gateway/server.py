@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
@@ -26,7 +27,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from refold.config import Resolved
@@ -37,15 +38,24 @@ from refold.embeddings import installed
 from refold.engine.engine import OWNER
 from refold.gateway.admin import Admin, EventStream
 from refold.gateway.app import Gateway
-from refold.gateway.auth import Access, KeyRing, Rules, check_binding
+from refold.gateway.auth import Access, KeyRing, Rules, check_binding, send_answer
 from refold.gateway.errors import answer
 from refold.gateway.exchange import KEEP_S
+from refold.gateway.log import facts
 from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.request import check_path, shape_of
 from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.gateway.workspace import GatewayBackend
-from refold.model.errors import AccessError, ConfigError, MissingExtra, NotFound, RefoldError, StoreError
+from refold.model.errors import (
+    AccessError,
+    ConfigError,
+    MissingExtra,
+    NotFound,
+    RefoldError,
+    Stopping,
+    StoreError,
+)
 from refold.stores.url import open_store, sqlite_file
 from refold.text_work import abandon_text_work
 
@@ -64,9 +74,11 @@ def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | M
 
     async def readyz(_: Request) -> Response:
         try:
-            await asyncio.wait_for(gateway.store.owners(), 5.0)
+            fault = await asyncio.wait_for(gateway.store.fault(), 5.0)
         except (RefoldError, TimeoutError):
-            return JSONResponse({"status": "the store cannot be reached"}, status_code=503)
+            fault = "the store cannot be reached"
+        if fault:
+            return JSONResponse({"status": fault}, status_code=503)
         waiting, dropped = len(gateway.backlog), gateway.backlog.dropped
         if not waiting and not dropped:
             return JSONResponse({"status": "ready"})
@@ -137,8 +149,14 @@ UNREAD_BYTES = 256 * 1024
 """Send buffer of a connection. The system would buffer 4 MB for a client that does not read, and the gateway
 holds a copy of all that is sent. Enough for a megabyte per second around the world.
 """
-GRACE_S = 10
-"""Time for answers in progress after the gateway is told to stop."""
+PAGE_STOP_S = 10.0
+"""Time for answers in progress after the page without a gateway is told to stop: nothing there takes longer."""
+CUT_OFF_S = 3.0
+"""Time for requests that are cut off to store what they have: longer than the end of an answer waits for the store."""
+POLL_S = 0.1
+"""How often a shutdown looks for a second signal, as uvicorn does."""
+WHILE_STOPPING = frozenset({"/healthz", "/metrics"})
+"""Paths that answer until the end: the process is alive, and its last figures count."""
 
 
 SWITCH_S = 0.001
@@ -261,8 +279,9 @@ async def serve(
         raise MissingExtra("server", "the gateway") from None
     server = resolved.settings.server
     async with open_gateway(resolved, local=local) as opened:
+        requests = RequestsInProgress(opened.app)
         config = uvicorn.Config(
-            opened.app,
+            requests,
             http=OriginForm,
             ws="none",
             lifespan="off",
@@ -270,19 +289,24 @@ async def serve(
             log_config=None,
             server_header=False,
             proxy_headers=False,  # the client is the peer of the connection
-            timeout_graceful_shutdown=GRACE_S,
+            timeout_graceful_shutdown=1,  # for connections: `RequestsInProgress` has ended the requests before
             backlog=2_048,
         )
         with _listening(server.host, server.port) as listening:
             address = _address(listening)
             running = GatewayServer(
-                config, partial(tell, address, opened.gateway), opened.gateway.events.close
+                config,
+                requests,
+                ready=partial(tell, address, opened.gateway),
+                ending=opened.gateway.events.close,
+                drain_s=server.drain_s,
+                stop_s=server.stop_s,
             )
             try:
                 async with metrics_server(opened.gateway, server.host, server.metrics_port):
                     await running.serve(sockets=[listening])
             finally:
-                # Threads still at work had GRACE_S to finish; nothing of their work was stored.
+                # Threads still at work had `stop_s` to finish; nothing of their work was stored.
                 abandon_text_work()
 
 
@@ -301,8 +325,9 @@ async def serve_page(
             exception_handlers={404: _missing, 405: _missing},
         )
         access = Access(app, store, Rules(bound=LOOPBACK), ring=ring, browsers=browsers)
+        requests = RequestsInProgress(access)
         config = uvicorn.Config(
-            access,
+            requests,
             http=OriginForm,
             ws="none",
             lifespan="off",
@@ -310,10 +335,16 @@ async def serve_page(
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=GRACE_S,
+            timeout_graceful_shutdown=1,
         )
         with _listening(LOOPBACK, port) as listening:
-            running = GatewayServer(config, partial(tell, _address(listening)), backend.end_streams)
+            running = GatewayServer(
+                config,
+                requests,
+                ready=partial(tell, _address(listening)),
+                ending=backend.end_streams,
+                stop_s=PAGE_STOP_S,
+            )
             try:
                 await running.serve(sockets=[listening])
             finally:
@@ -439,31 +470,92 @@ class _BesideServer(uvicorn.Server):
         return nullcontext()
 
 
+class RequestsInProgress:
+    """An application that knows its requests in progress, and can stop taking new ones.
+
+    While it drains, `/readyz` answers 503 and requests are still answered, each as the last of its connection. Once it
+    refuses, new requests get a 503 in the client's format.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._tasks = app, set[asyncio.Task[None]]()
+        self.is_draining = self.is_refusing = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path in WHILE_STOPPING:
+            await self._app(scope, receive, send)
+        elif self.is_draining and path == "/readyz":
+            await JSONResponse({"status": "draining"}, 503, {"connection": "close"})(scope, receive, send)
+        elif self.is_refusing:
+            speaks_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
+            shape = shape_of(path, speaks_anthropic=speaks_anthropic)
+            await send_answer(send, answer(Stopping(), shape))
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_as_last(message: Message) -> None:
+            if self.is_draining and message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._app(scope, receive, send_as_last)
+        finally:
+            self._tasks.discard(task)
+
+    async def end(self, within_s: float, is_forced: Callable[[], bool]) -> None:
+        """Wait for the requests in progress, `within_s` at most, and then cut them off: each stores what it has."""
+        until = time.monotonic() + within_s
+        while self._tasks and not is_forced() and time.monotonic() < until:
+            await asyncio.wait(self._tasks, timeout=POLL_S)
+        if cut_off := set(self._tasks):
+            _log.warning("requests in progress were cut off", extra=facts(requests=len(cut_off)))
+            for task in cut_off:
+                task.cancel()
+            await asyncio.wait(cut_off, timeout=CUT_OFF_S)
+
+
 class GatewayServer(uvicorn.Server):
     """Stops without raising the signal again: uvicorn would raise it before the store is closed.
 
     `ready` is called when connections are accepted and signals are handled: who reads the address may stop it at once.
-    `ending` is called first at the end, to end event streams, for which the shutdown would otherwise wait.
+    After the signal new requests are answered for `drain_s` more. Then they are refused, `ending` is called to end event
+    streams, and the requests in progress have `stop_s` to end. The port stays open until then, so that `/readyz` answers.
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
+        requests: RequestsInProgress,
+        *,
         ready: Callable[[], None] = lambda: None,
         ending: Callable[[], None] = lambda: None,
+        drain_s: float = 0.0,
+        stop_s: float,
     ) -> None:
         super().__init__(config)
-        self._ready, self._ending = ready, ending
+        self._requests, self._ready, self._ending = requests, ready, ending
+        self._drain_s, self._stop_s = drain_s, stop_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        until = time.monotonic() + self._drain_s
+        while (left_s := until - time.monotonic()) > 0 and not self.force_exit:  # noqa: ASYNC110  # a signal handler wakes no loop
+            await asyncio.sleep(min(left_s, POLL_S))
+        self._requests.is_refusing = True
         self._ending()
+        await self._requests.end(self._stop_s, lambda: self.force_exit)
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         del frame
         self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
+        self.should_exit = self._requests.is_draining = True

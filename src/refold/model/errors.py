@@ -26,6 +26,7 @@
     ├── RecoverySpent             the input is still too long after the last recovery
     │   └── NotAnOverflow         the provider refused it for another reason than its length
     ├── SummaryError              no summary could be made; the history is unchanged
+    ├── Stopping                  a request to a gateway that is being stopped
     └── StoreError                a stored conversation that cannot be read or written
         ├── NotFound
         ├── Damaged               the stored data differs from the data written
@@ -239,6 +240,12 @@ class RecoverySpent(RefoldError):
     """The input is still too long after the last recovery."""
 
     default_hint = "start a new session, or use a model with a larger window"
+
+
+class Stopping(RefoldError):
+    """The gateway is being stopped."""
+
+    default_hint = "ask again: another gateway answers, or this one after its restart"
 
 
 class NotAnOverflow(RecoverySpent):

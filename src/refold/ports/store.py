@@ -573,4 +573,10 @@ class Store(
 ):
     """A store of conversations. Several tasks may use one at the same time."""
 
+    async def fault(self) -> str:
+        """Why it cannot serve a program of this version although it can be reached: its tables are missing, its file
+        was removed. Empty if it can.
+        """
+        ...
+
     async def close(self) -> None: ...

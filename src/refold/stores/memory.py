@@ -1182,6 +1182,9 @@ class MemoryStore:
     async def pins(self, head: Head) -> list[int]:
         return sorted(seq for branch, seq in self._tables(head.owner).pins if branch == head.branch)
 
+    async def fault(self) -> str:
+        return ""
+
     async def owners(self) -> list[str]:
         return sorted(self._owners)
 

@@ -120,6 +120,8 @@ def program(tmp_path, provider) -> Program:
         f"{provider.url}/v1",
         "--compaction-window",
         "12000",
+        "--server-stop-s",
+        "10",
         home=tmp_path,
         command=command(),
     )
@@ -173,10 +175,9 @@ async def test_what_a_thread_is_at_work_on_when_it_ends_is_not_waited_for_nor_st
         return store
 
     monkeypatch.setattr(actions, "take_request", wait)
-    monkeypatch.setattr(server, "GRACE_S", 1)
     monkeypatch.setattr(server, "open_store", open_store)
     monkeypatch.setattr(store, "close", lambda: asyncio.sleep(0))
-    settings = {"server": {"port": 0}, "upstreams": {"stub": {"url": f"{provider.url}/v1"}}}
+    settings = {"server": {"port": 0, "stop_s": 1.0}, "upstreams": {"stub": {"url": f"{provider.url}/v1"}}}
     serve = server.serve(resolve([Layer("project", flat(settings))]), lambda url, _: address.set_result(url))
     running, said = asyncio.create_task(serve), [{"role": "user", "content": "word " * MAX_LOOP_BYTES}]
     try:

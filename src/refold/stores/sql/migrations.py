@@ -46,6 +46,15 @@ def is_current(dialect: SqlDialect) -> Transaction[bool]:
     return bool(is_there[0][0]) and not missing(dialect, (yield from applied()))
 
 
+def fault(dialect: SqlDialect) -> Transaction[str]:
+    """Why a program of this version cannot use the tables; empty if it can. Migrations of a newer program do not count: they
+    are made so that the programs in use go on until they are replaced.
+    """
+    is_there = yield "has_migrations", {}
+    lacks = set(migrations(dialect)) - set((yield from applied()) if is_there[0][0] else ())
+    return "the store lacks tables of this version" if lacks else ""
+
+
 def check_current(dialect: SqlDialect) -> Transaction[None]:
     """
     Raises:

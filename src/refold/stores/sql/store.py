@@ -12,7 +12,7 @@ from typing import Any, Concatenate
 
 from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, Session, StoredSummary
 from refold.stores.sql import conversations as chats
-from refold.stores.sql import days, queue
+from refold.stores.sql import days, migrations, queue
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
 from refold.stores.sql.commit import commit, committed, encode_messages, text_size
@@ -58,6 +58,9 @@ class SqlStore:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._read, self._look_up, self._write = driver.read, driver.look_up, driver.write
+
+    async def fault(self) -> str:
+        return await self._read(migrations.fault, self._driver.dialect)
 
     # Conversations
     create = _writes(chats.create)

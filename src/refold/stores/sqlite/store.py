@@ -92,6 +92,15 @@ class SqliteDriver:
         self.here: Callable[[Job | Script, str], Any] = self._writer.write_here
         """Run a small transaction in the event loop; None, without any effect, if that would delay another caller."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the path names no file any more, or another one: what is written is lost when the program ends."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return True
+        return (status.st_dev, status.st_ino) != self._writer.key
+
     async def read(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.look(lambda connection: run(connection, begin(*args, **kwargs)))
 
@@ -212,6 +221,11 @@ class SqliteStore(SqlStore):
             await driver.close()
             raise
         return cls(driver)
+
+    async def fault(self) -> str:
+        return (
+            "the file of the store was removed or replaced" if self._file.is_gone else await super().fault()
+        )
 
     async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
         job = partial(_create, head, session, title, at)
