@@ -15,6 +15,8 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "server.log": (("json", "json"), ("text", "text")),
     "server.log_level": (("debug", "debug"), ("error", "error")),
     "server.metrics_port": ((9_464, "9464"), (0, "0")),
+    "server.drain_s": ((5.0, "5"), (0.0, "0")),
+    "server.stop_s": ((120.0, "120"), (0.5, "0.5")),
     "store.url": (("memory:", "memory:"), ("sqlite:///x.db", "sqlite:///x.db")),
     "store.keep_days": ((1, "1"), (90, "90")),
     "store.max_expired_share": ((0.25, "0.25"), (1.0, "1.0")),

@@ -35,6 +35,8 @@ OUTSIDE = [
     ("server.log", "xml"),
     ("server.log_level", "INFO"),
     ("server.metrics_port", 65_536),
+    ("server.drain_s", -1),
+    ("server.stop_s", 3_601),
     ("store.keep_days", 0),
     ("store.max_expired_share", 1.01),
     ("store.max_expired_share", -0.1),

@@ -104,7 +104,7 @@ async def test_a_stream_ends_and_new_requests_are_refused_meanwhile(tmp_path, he
         program.process.send_signal(signal.SIGTERM)
 
         assert (await readiness(program, lambda status: status != 200))[:2] == (503, {"status": "draining"})
-        with pytest.raises(openai.InternalServerError, match="being stopped") as refused:
+        with pytest.raises(openai.InternalServerError, match="being stopped") as refused:  # noqa: PT012
             while True:  # the signal is handled at once, and requests are refused a moment later
                 twin = await client.chat.completions.create(model="m", messages=ASKED, stream=True)
                 await twin.close()
