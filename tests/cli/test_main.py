@@ -20,7 +20,7 @@ KEPT = (
 )
 JOINED = ("replay", "serve", "dashboard", "chat", "demo", "mcp")
 GROUPS = ("db", "keys", "config", "local")
-COMMANDS = (*OWN, *KEPT, *JOINED, *GROUPS)
+COMMANDS = (*OWN, *KEPT, *JOINED, *GROUPS, "completion")
 
 
 def test_the_version_is_the_installed_one(refold):

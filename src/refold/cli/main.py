@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from refold.cli.commands import (
     chat,
     check,
     compact,
+    completion,
     config,
     context,
     conversations,
@@ -57,13 +59,13 @@ COMMANDS = (
     *(conversations, stats, sessions, show, search, recall, diff, export, doctor),
     *(import_, undo, pin, off, rerun, new, resume, delete, expire),
     *(replay, serve, dashboard, chat, demo, mcp),
-    *(db, keys, config, local),
+    *(db, keys, config, local, completion),
 )
 SECTIONS = {
     "Start here": "serve dashboard chat demo context conversations show",
     "Stored conversations": "stats sessions search recall diff compact undo rerun pin unpin off on new resume import export delete expire",
     "Transcripts and models": "check replay models limits local",
-    "The gateway and its store": "config keys db doctor mcp",
+    "The gateway and its store": "config keys db doctor mcp completion",
 }
 WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
 """Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""
@@ -100,6 +102,10 @@ def run(args: Sequence[str] | None = None) -> int:
     """Run the program; the result is its exit code."""
     from refold.cli.output import show_error
 
+    if completion.VARIABLE in os.environ:  # a shell asks what could follow
+        from typer.completion import completion_init
+
+        completion_init()
     try:
         return int(app(args=args, prog_name="refold", standalone_mode=False) or 0)
     except RefoldError as error:
