@@ -4,13 +4,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 SERVING := .venv/.serving
+DOCS := .venv-docs/.ready
 SERVED_WITH := cli,server,sqlite,tokens
 
 # The tests start the program hundreds of times: compile it once. `make clean` removes what is written.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all prove smoke-clients test-integrations lint style types format bench clean
+.PHONY: help run demo test test-all prove smoke-clients test-integrations lint style types format package docs bench clean
 
 help: ## Show this help
 	@echo "Refold: keep LLM conversations inside the context window without losing anything."
@@ -61,11 +62,19 @@ format: $(READY) ## Rewrite the code in the house style
 	@$(BIN)/ruff check --fix --quiet || true
 	@$(BIN)/ruff format --quiet
 
+package: $(READY) ## Build the wheel and the sdist, and try each in a bare environment
+	@$(BIN)/python -m scripts.package
+
+docs: $(DOCS) ## Write the documentation site into site/; a broken link is an error
+	@# With --quiet it would not count the warnings that --strict is about.
+	@out=$$(NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict 2>&1) || { echo "$$out" | grep -v '^INFO'; exit 1; }
+	@echo "site/index.html"
+
 bench: $(READY) ## Measure the speed promises
 	@$(BIN)/python -m benchmarks.run
 
 clean: ## Remove the environment and every cache
-	rm -rf .venv .venv-integrations .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .venv-integrations .venv-docs site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment: made once, installed again only when pyproject.toml changes. What `make run` needs is little and soon there;
@@ -82,6 +91,12 @@ $(SERVING): pyproject.toml
 	@$(call install,$(SERVED_WITH))
 	@echo "  2 of 2: the engine of the local model ..."
 	@$(call install,local,--only-binary xllamacpp) || echo "hint: going on without the local model"
+	@touch $@
+
+$(DOCS): pyproject.toml
+	@$(check-python)
+	@$(PYTHON) -m venv --clear .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
 	@touch $@
 
 define check-python
