@@ -50,6 +50,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "compaction.write_tools": ((["save_doc"], "save_doc"), (["d", "e.f"], "d, e.f")),
     "compaction.allow_system_summary": ((True, "on"), (False, "no")),
     "compaction.include_usage": ((True, "1"), (False, "OFF")),
+    "compaction.recall_tool": ((True, "on"), (False, "0")),
     "compaction.recoveries": ((0, "0"), (1, "1")),
     "compaction.prompt": (("Say it.", "Say it."), ("a, b", "a, b")),
     "compaction.update_prompt": (("Again.", "Again."), ("More.", "More.")),

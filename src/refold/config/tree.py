@@ -366,6 +366,13 @@ class CompactionSettings(Section, frozen=True):
         bool, Meta(description="Ask for usage in Chat streams; the extra chunk is not passed on.")
     ] = False
     """A request is forwarded as it came unless a setting changes that."""
+    recall_tool: Annotated[
+        bool,
+        Meta(
+            description="Offer every model the recall tool and run its calls in the gateway; see docs/recall.md."
+        ),
+    ] = False
+    """A request is forwarded as it came unless a setting changes that; and each call of the tool costs a request."""
     recoveries: Annotated[
         int, Meta(ge=0, le=2, description="How often a request that is refused as too long is made smaller.")
     ] = 2
@@ -605,7 +612,7 @@ TUNABLE = frozenset(
         *(f"compaction.{field}" for field in ("tool_prune_threshold", "tool_keep_threshold")),
         *(f"compaction.{field}" for field in ("read_tools", "write_tools")),
         *(f"compaction.{field}" for field in ("max_messages", "keep_messages", "resume_budget")),
-        *(f"compaction.{field}" for field in ("include_usage", "recoveries", "thinking")),
+        *(f"compaction.{field}" for field in ("include_usage", "recall_tool", "recoveries", "thinking")),
         *(f"compaction.{field}" for field in ("prompt", "update_prompt")),
         "cache.ttl",
         *(f"summariser.{field}" for field in ("enabled", "strategy", "temperature", "max_tokens")),

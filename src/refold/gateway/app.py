@@ -42,6 +42,7 @@ from refold.gateway.provider_state import (
     StateRow,
     read_call,
 )
+from refold.gateway.recall_rounds import RecallRounds
 from refold.gateway.recognition import Seen, find_earlier, known_bytes
 from refold.gateway.request import (
     DIALECT_OF,
@@ -61,7 +62,7 @@ from refold.gateway.request import (
 from refold.gateway.request_edits import additions_of, check_fits, read_by_additions, thinking_budget
 from refold.gateway.summarisers import Authors
 from refold.gateway.telemetry import Telemetry
-from refold.gateway.upstreams import Credentials, Forwarder, Targets, WindowReports
+from refold.gateway.upstreams import Credentials, Forwarder, Target, Targets, WindowReports
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, DoesNotFit, RefoldError, Stopping, StoreError, WireError
 from refold.ports.models import Embedder
@@ -370,11 +371,11 @@ class Gateway:
     async def _host(
         self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: OwnerConversations
     ) -> None:
-        target, settings = ticket.targets[0], host.resolved.settings
+        settings = host.resolved.settings
         if not settings.compaction.enabled:
             ticket.action = "off"
             return
-        is_gap = False
+        is_gap, is_continued = False, incoming.continues
         if incoming.continues:
             known = await previous_response.whole(host.engine, self._state, self.backlog, incoming)
             if is_gap := known is None:
@@ -386,6 +387,47 @@ class Gateway:
         if await host.is_off(incoming):
             ticket.action = "off"
             return
+        # Without content in the store there is nothing to bring back.
+        if settings.compaction.recall_tool and settings.store.content and not is_gap:
+            offer = await host.hidden.offer(incoming, seen, host.read, is_continued=is_continued)
+            if offer is not None:
+                incoming, seen, ticket.edits = offer.incoming, offer.seen, offer.edits
+                ticket.rounds = RecallRounds(offer, host.hidden, partial(self._next_round, host))
+        await self._take_in(ticket, incoming, seen, host, is_gap=is_gap)
+
+    async def _next_round(
+        self, host: OwnerConversations, ticket: Ticket, incoming: Incoming, target: Target
+    ) -> Ticket:
+        """The follow-up of a call after a recall that the gateway ran: one more request of the same conversation."""
+        began, others = time.perf_counter(), [one for one in ticket.targets if one is not target]
+        further = Ticket(
+            call_id=self._new_id(),
+            method=ticket.method,
+            path=ticket.path,
+            credentials=ticket.credentials,
+            handout=ticket.handout.another(),
+            body=incoming.body,
+            model=ticket.model,
+            targets=[target, *others],
+            shape=ticket.shape,
+            backlog=self.backlog,
+        )
+        further.rounds, further.edits = ticket.rounds, ticket.edits
+        await self._take_in(further, incoming, None, host)
+        further.added_s = time.perf_counter() - began
+        return further
+
+    async def _take_in(
+        self,
+        ticket: Ticket,
+        incoming: Incoming,
+        seen: Seen | None,
+        host: OwnerConversations,
+        *,
+        is_gap: bool = False,
+    ) -> None:
+        """Add a request to its branch, and give the ticket the window to send."""
+        target, settings = ticket.targets[0], host.resolved.settings
         added = await run_text_work(read_by_additions(incoming, settings), additions_of, incoming, settings)
         override = incoming.wishes.window or host.resolved.settings.compaction.window or target.window
         reported = None

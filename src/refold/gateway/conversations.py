@@ -33,6 +33,7 @@ from refold.engine.journal import inherited, sent_once, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
 from refold.engine.settings import ConversationSettings, budget_for, policy_for
 from refold.engine.state import Receipt, Sent, State
+from refold.gateway.recall_rounds import HiddenReplies
 from refold.gateway.recognition import (
     KnownHistory,
     Line,
@@ -414,6 +415,7 @@ class OwnerConversations:
     def __init__(self, engine: Engine, resolved: Resolved) -> None:
         self.engine, self.table = engine, LiveBranches()
         self.compactions = Compactions(engine.store, engine.owner)
+        self.hidden = HiddenReplies(engine)
         self.off = frozenset[str]()
         """The names of the conversations that are switched off."""
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()

@@ -31,11 +31,13 @@ from msgspec.json import Decoder, encode
 from starlette.types import Send
 
 from refold.core.budget import OutputRoom
+from refold.core.shown import Edit
 from refold.engine.conversation import warn_once
 from refold.engine.settings import ConversationSettings
 from refold.engine.state import Sent
 from refold.gateway import errors
 from refold.gateway.conversations import Made, OwnerConversations, TakenRequest
+from refold.gateway.joined_reply import JoinedStream, join_bodies
 from refold.gateway.marker import MarkedStream, is_structured, mark_reply, marker_text
 from refold.gateway.provider_state import (
     Source,
@@ -45,6 +47,7 @@ from refold.gateway.provider_state import (
     ids_in_answer,
     ids_in_events,
 )
+from refold.gateway.recall_rounds import RecallRounds
 from refold.gateway.request import DIALECT_OF, Incoming, Shape
 from refold.gateway.request_edits import (
     USAGE,
@@ -59,7 +62,7 @@ from refold.gateway.request_edits import (
     with_fields,
     without_thoughts,
 )
-from refold.gateway.response_tap import EVENTS, CallResult, Watcher, WholeEvents
+from refold.gateway.response_tap import EVENTS, CallResult, Watcher, WholeEvents, with_recalled
 from refold.gateway.upstreams import Credentials, Forwarder, Target, request_headers, response_headers
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import (
@@ -157,6 +160,12 @@ class Ticket:
         self._lowered: dict[str, Raw] = {}
         self._room: OutputRoom | None = None
         """Room left for messages, if the client is warned that it is small."""
+        self.rounds: RecallRounds | None = None
+        """Runs the calls of the recall tool; None if the gateway does not offer it."""
+        self.edits: tuple[Edit, ...] = ()
+        """Changes to the request that were made before its window, stored with the call."""
+        self.recalled: tuple[Raw, ...] = ()
+        """Results of recalls that are stored with the reply."""
 
     @property
     def dialect(self) -> Dialect | None:
@@ -191,6 +200,10 @@ class Ticket:
         incoming, hosted, added = self.incoming, self.hosted, self._added
         assert incoming is not None
         assert hosted is not None
+        if self.edits:
+            made = structs.replace(
+                made, note=structs.replace(made.note, marks=(*made.note.marks, *self.edits))
+            )
         self.made, self._lowered = made, lowered_fields(incoming, made)
         self._thinking_off = without_thoughts(incoming, made)
         talk, changed = hosted.live.conversation, {**added, **self._lowered, **self._thinking_off}
@@ -304,6 +317,7 @@ class Ticket:
 
     async def _keep(self, exchange: Exchange, watcher: Watcher) -> None:
         outcome = await run_text_work(watcher.size, watcher.outcome)
+        outcome = with_recalled(outcome, self.recalled)
         delivery = Delivery(self._upstream, self._recoveries, round(1_000 * self.added_s, 3))
         answered = structs.replace(exchange, outcome=outcome, upstream=self._upstream, delivery=delivery)
         is_hosted = self.hosted is not None and self.hosted.is_stored
@@ -357,6 +371,8 @@ class Ticket:
         if self.hosted is not None and self.made is not None:
             found["conversation"] = self.hosted.live.conversation.id
             found["tokens"] = f"{self.made.sent.whole}->{self.made.sent.tokens}"
+        if self.rounds is not None and self.rounds.calls:
+            found["recalls"] = self.rounds.calls
         return {**found, "model": self.model[:MAX_LOGGED] or "-", "upstream": self._upstream or "-"}
 
     def refold_headers(self, upstream: str) -> list[tuple[bytes, bytes]]:
@@ -377,8 +393,8 @@ class Ticket:
             headers["x-refold-window"] = f"{budget.window} ({budget.source})"
         if self._room is not None:
             headers["x-refold-room"] = room_header(self._room)
-        if self._added:
-            headers["x-refold-added"] = ", ".join(self._added)
+        if added := [*self._added, *(["tools"] if self.rounds and self.hosted else [])]:
+            headers["x-refold-added"] = ", ".join(added)
         problem = "the tool loop in progress has lost its thoughts" if self._thinking_off else ""
         if problem := problem or self._without_thinking:
             headers["x-refold-thinking"] = f"off; {problem}"
@@ -464,6 +480,13 @@ class UpstreamAnswer(Struct):
             self.response.close()
 
 
+class CurrentRound(Struct):
+    """The newest call of a reply, and its answer."""
+
+    ticket: Ticket
+    coming: UpstreamAnswer
+
+
 class Relay:
     """Sends calls to upstreams and passes their answers back."""
 
@@ -489,6 +512,9 @@ class Relay:
         except asyncio.CancelledError:
             await ticket.keep(Watcher(ticket.dialect))  # the provider may bill the call all the same
             raise
+        if ticket.rounds is not None and ticket.hosted is not None:
+            await self._pass_rounds_on(ticket, ticket.rounds, coming, send)
+            return
         try:
             await self._pass_answer_on(ticket, coming, send)
         except asyncio.CancelledError:  # the gateway is being stopped, or nobody is there to read the event
@@ -497,6 +523,163 @@ class Relay:
             raise
         finally:
             coming.close()
+
+    async def _pass_rounds_on(
+        self, ticket: Ticket, rounds: RecallRounds, coming: UpstreamAnswer, send: Send
+    ) -> None:
+        """Answer a call whose reply may call the recall tool: the answers to all of its calls are one for the
+        client.
+        """
+        is_read = coming.response.status < 300 and "content-encoding" not in coming.response.headers
+        if is_read and coming.watcher.is_stream:
+            await self._pass_streams_on(ticket, rounds, coming, send)
+            return
+        bodies = list[bytes]()
+        try:
+            while is_read and not coming.watcher.is_stream:
+                await self._hold(coming, lambda: False, None, MAX_NOTED_BYTES)
+                if not coming.is_ended:
+                    break  # too long to be read
+                bodies.append(b"".join(coming.held))
+                outcome = await run_text_work(coming.watcher.size, coming.watcher.outcome)
+                if not outcome.is_whole:
+                    break
+                further = await self._next_round(ticket, rounds, outcome, coming)
+                if further is None:
+                    break
+                ticket, coming = further
+                is_read = coming.response.status < 300 and "content-encoding" not in coming.response.headers
+            if rounds.calls and bodies and coming.is_ended and coming.response.status < 300:
+                coming.held = [join_bodies(bodies, rounds.name, rounds.dialect)]
+                coming.is_rewritten = True
+            await self._pass_answer_on(ticket, coming, send)
+        finally:
+            coming.close()
+
+    async def _next_round(
+        self, ticket: Ticket, rounds: RecallRounds, outcome: CallResult, coming: UpstreamAnswer
+    ) -> tuple[Ticket, UpstreamAnswer] | None:
+        """The next call of a reply and its answer; None if the reply ends here."""
+        status = coming.response.status
+        further = await rounds.follow_up(
+            ticket, outcome.reply, coming.target, lambda: ticket.keep(coming.watcher, status)
+        )
+        if further is None:
+            return None
+        coming.close()
+        return further, await self._answer(further)
+
+    async def _pass_streams_on(
+        self, ticket: Ticket, rounds: RecallRounds, coming: UpstreamAnswer, send: Send
+    ) -> None:
+        """Pass the streams of all rounds on as one. The client gets its text at once; calls of the recall tool and
+        the end of a stream with such a call are held back.
+        """
+        joined = JoinedStream(rounds.dialect, rounds.name)
+        text = ticket.marker
+        marks = MarkedStream(rounds.dialect, text) if text else None
+        headers = [
+            *response_headers(coming.response.raw_headers, has_length=False),
+            *ticket.refold_headers(coming.target.name),
+        ]
+        await send({"type": "http.response.start", "status": coming.response.status, "headers": headers})
+
+        async def pass_on(passed: bytes) -> None:
+            passed = marks.feed(passed) if marks else passed
+            if passed:
+                await _send_chunk(send, passed)
+
+        now = CurrentRound(ticket, coming)
+        problem = await self._pass_all_rounds_on(now, rounds, joined, pass_on)
+        if problem is not None:
+            number = joined.next_number
+            event = errors.event(problem, ticket.shape, request_id=now.ticket.call_id, sequence=number)
+            await _send_chunk(send, (marks.rest() if marks else b"") + event)
+            return
+        await pass_on(joined.end())
+        if marks is not None:
+            await _send_chunk(send, marks.rest())
+            if marks.is_written:
+                now.ticket.has_marked()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _pass_all_rounds_on(
+        self,
+        now: CurrentRound,
+        rounds: RecallRounds,
+        joined: JoinedStream,
+        pass_on: Callable[[bytes], Coroutine[Any, Any, None]],
+    ) -> RefoldError | None:
+        """Pass one stream after the other on. Returns the reason if the last one is not complete."""
+        try:
+            while await self._pass_round_on(now, rounds, joined, pass_on):
+                joined.next_round()
+                if not now.coming.watcher.is_stream:
+                    return _unusable(now.coming.target, now.coming.response.status)
+        except _BROKEN as error:
+            return _unavailable(now.coming.target, error)
+        except RefoldError as error:
+            return error
+        finally:
+            await now.ticket.keep(now.coming.watcher, now.coming.response.status)
+            now.coming.close()
+        return _too_short(now.coming.target) if now.coming.watcher.is_open else None
+
+    async def _pass_round_on(
+        self,
+        now: CurrentRound,
+        rounds: RecallRounds,
+        joined: JoinedStream,
+        pass_on: Callable[[bytes], Coroutine[Any, Any, None]],
+    ) -> bool:
+        """Pass the stream of one round on, up to its end, and ask the next one if the model has called the tool. False
+        if the reply ends here.
+        """
+        ticket, coming = now.ticket, now.coming
+        await self._pass_stream_on(ticket, rounds, coming, joined, pass_on)
+        if not (joined.has_recalls and joined.is_readable) or coming.watcher.is_open:
+            return False
+        outcome = await run_text_work(coming.watcher.size, coming.watcher.outcome)
+        further = await self._next_round(ticket, rounds, outcome, coming) if outcome.is_whole else None
+        if further is not None:
+            now.ticket, now.coming = further
+        return further is not None
+
+    async def _pass_stream_on(
+        self,
+        ticket: Ticket,
+        rounds: RecallRounds,
+        coming: UpstreamAnswer,
+        joined: JoinedStream,
+        pass_on: Callable[[bytes], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Pass the stream of one round on. A round without recalls is the last one: it is stored before its last byte
+        leaves.
+        """
+        watcher = coming.watcher
+        async with aclosing(self._chunks(coming, holds_last=False)) as chunks:
+            async for chunk in chunks:
+                if coming.source and coming.is_stream:
+                    found = ids_in_events(coming.source, chunk, is_stored=ticket.handout.is_stored)
+                    await ticket.handout.note(found, coming.target)
+                passed = joined.feed(chunk)
+                if (watcher.is_over or coming.is_ended) and not joined.has_recalls:
+                    await self._end_rounds(ticket, rounds, coming)
+                await pass_on(passed)
+                if watcher.is_over and joined.has_recalls:
+                    return
+        if not joined.has_recalls:
+            await self._end_rounds(ticket, rounds, coming)
+        await pass_on(joined.feed(coming.rest()) + joined.rest())
+
+    async def _end_rounds(self, ticket: Ticket, rounds: RecallRounds, coming: UpstreamAnswer) -> None:
+        """Store the last reply of the rounds, and where its hidden messages are; once."""
+        if ticket.is_kept:
+            return
+        await ticket.keep(coming.watcher, coming.response.status)
+        outcome = await run_text_work(coming.watcher.size, coming.watcher.outcome)
+        if outcome.is_whole:
+            await rounds.follow_up(ticket, outcome.reply, coming.target)
 
     async def _count_first(self, ticket: Ticket) -> None:
         """Let the provider count a very large request, and make it smaller if it does not fit. If the count
@@ -733,6 +916,12 @@ async def _send_chunk(send: Send, body: bytes) -> None:
 def _too_short(target: Target) -> UpstreamUnavailable:
     return UpstreamUnavailable(
         f"{target.name} ended the stream before the reply was complete", hint="ask again"
+    )
+
+
+def _unusable(target: Target, status: int) -> UpstreamUnavailable:
+    return UpstreamUnavailable(
+        f"{target.name} answered the call after a recall with status {status}", hint="ask again"
     )
 
 

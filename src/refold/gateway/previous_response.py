@@ -22,9 +22,9 @@ from refold.gateway.exchange import Backlog
 from refold.gateway.provider_state import ProviderState, StateId, StateRow, is_id
 from refold.gateway.request import Incoming
 from refold.model.errors import WireError
-from refold.ports.records import StoredMessage, read_reply, read_stored
+from refold.ports.records import StoredMessage, read_recalled, read_reply, read_stored
 from refold.text_work import run_text_work
-from refold.wire.json_codec import NULL, read_list, word
+from refold.wire.json_codec import FIELDS, NULL, read_list, word
 
 PREVIOUS = "previous_response_id"
 
@@ -58,7 +58,8 @@ async def whole(
     if answered is None or not answered.conversation:
         return None
     head = await engine.store.head(engine.owner, answered.conversation, answered.branch)
-    reply = await _reply(engine, answered.call)
+    kept = await engine.store.reply_to(engine.owner, answered.call)
+    reply = await run_text_work(len(kept), read_reply, kept)
     if head is None or reply is None:
         return None
     asked = await engine.store.messages(head, 0, answered.size)
@@ -69,7 +70,7 @@ async def whole(
     def join() -> Incoming:
         for one in asked:
             read_stored(one, head)  # a damaged one must not be taken for the client's
-        return _joined(incoming, answered, [one.body for one in asked], reply)
+        return _joined(incoming, answered, [one.body for one in asked], reply, read_recalled(kept))
 
     return await run_text_work(size, join)
 
@@ -87,7 +88,9 @@ async def _after_waiting(
     def join() -> Incoming | None:
         messages = read_reply(reply)
         items = [*map(bytes, read_list(asked.array or b"[]"))]
-        return None if messages is None else _joined(incoming, answered, items, messages)
+        if messages is None:
+            return None
+        return _joined(incoming, answered, items, messages, read_recalled(reply))
 
     return await run_text_work(waiting.size + len(asked.array or b"") + len(incoming.body), join)
 
@@ -113,23 +116,35 @@ def _begins_with_user(array: bytes) -> bool:
         return False
 
 
-def _joined(incoming: Incoming, answered: StateRow, asked: Sequence[bytes], reply: Sequence[Raw]) -> Incoming:
-    """A request with the earlier messages and the reply in front of it."""
-    items = [*asked, *map(bytes, reply), *map(bytes, read_list(incoming.array or b"[]"))]
+def _joined(
+    incoming: Incoming,
+    answered: StateRow,
+    asked: Sequence[bytes],
+    reply: Sequence[Raw],
+    recalled: Sequence[Raw],
+) -> Incoming:
+    """A request with the earlier messages and the reply in front of it. The results of recalls that the gateway
+    ran are not known to the provider yet, and join the client's own messages.
+    """
+    own = [*map(bytes, recalled), *map(bytes, read_list(incoming.array or b"[]"))]
+    items = [*asked, *map(bytes, reply), *own]
     fields = {name: raw for name, raw in incoming.fields.items() if name != PREVIOUS}
     if answered.root:
         fields[PREVIOUS] = Raw(msgspec.json.encode(answered.root))
     fields[incoming.dialect.messages_key] = Raw(b"[" + b",".join(items) + b"]")
     name = incoming.name or (answered.conversation if answered.root else "")
-    whole = structs.replace(incoming, fields=fields, name=name, root=answered.root, held=answered.held)
+    body = incoming.body
+    if recalled or answered.last:
+        changed = {incoming.dialect.messages_key: Raw(b"[" + b",".join(own) + b"]")}
+        if answered.last:
+            changed[PREVIOUS] = Raw(msgspec.json.encode(answered.last))
+        body = msgspec.json.encode({**FIELDS.decode(body), **changed})
+    whole = structs.replace(
+        incoming, body=body, fields=fields, name=name, root=answered.root, held=answered.held
+    )
     whole.array  # noqa: B018  # fill the cache here, because a long history is joined in a thread
     return whole
 
 
 def _is_unusable(one: StoredMessage, incoming: Incoming) -> bool:
     return one.format != incoming.dialect.name or not one.body
-
-
-async def _reply(engine: Engine, call: str) -> list[Raw] | None:
-    kept = await engine.store.reply_to(engine.owner, call)
-    return await run_text_work(len(kept), read_reply, kept)

@@ -27,7 +27,7 @@ from msgspec import DecodeError, Raw, Struct, structs
 from msgspec.json import Decoder
 
 from refold.gateway.upstreams import Credentials, Target, may_hold_secret
-from refold.model.errors import BodyTooLarge, NotFound, WireError
+from refold.model.errors import BodyTooLarge, NotFound, StoreError, WireError
 from refold.ports.store import LearntValues
 from refold.text_work import run_text_work
 from refold.wire.json_codec import NULL
@@ -472,6 +472,8 @@ class StateRow(Struct, frozen=True, omit_defaults=True):
     """Tokens of the messages up to `root`."""
     is_checked: bool = False
     """For a file: the requests in it name only objects of the owner, so that it may be run as a batch."""
+    last: str = ""
+    """For a response that calls the recall tool: the last response of the same reply. A client goes on from that one."""
 
 
 class StateCall(Struct, frozen=True):
@@ -621,6 +623,7 @@ class StateHandout:
         fields: Mapping[str, Raw] | None,
     ) -> None:
         self._state, self._asked, self._call, self._credentials = state, asked, call, credentials
+        self._fields = fields
         self._noted = {call.opens} if call and call.opens else set[StateId]()
         store = bytes((fields or {}).get("store", NULL))
         self.is_stored = store == b"true" if call and call.makes == "completion" else store != b"false"
@@ -659,6 +662,19 @@ class StateHandout:
     def has_noted(self, which: StateId) -> bool:
         """True if the answer handed this id out, even if the store did not accept the row."""
         return which in self._noted
+
+    def another(self) -> StateHandout:
+        """The handout of one more call for the same request."""
+        return StateHandout(self._state, self._asked, self._call, self._credentials, self._fields)
+
+    async def continue_at(self, last: StateHandout) -> None:
+        """Let a request that continues a response of this call go on from the last call of the same reply."""
+        response = next((one.id for one in last._noted if one.kind == "response"), "")
+        if response and last.answers:
+            try:
+                await self.answered_late(structs.replace(last.answers, last=response))
+            except StoreError as error:
+                _log.warning("the last response of a reply could not be noted: %s", error.located)
 
     async def answered_late(self, answers: StateRow) -> None:
         """Complete the rows of responses that were already sent, after their conversation was stored late.

@@ -9,15 +9,16 @@ event cannot be taken back if the other half never arrives.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct, structs
 
 from refold.core.identity import compaction_keys
 from refold.model.dialect import Dialect
 from refold.model.errors import RefoldError, WireError
 from refold.model.tokens import Usage
+from refold.wire.json_codec import FIELDS
 from refold.wire.message import encode_item
 from refold.wire.reply import Reply, StreamReader, decode_reply
 from refold.wire.sse import EventSplitter, TextDelta
@@ -46,6 +47,14 @@ class CallResult(Struct, frozen=True):
     """True if the model sent any content. Then the request was not too long."""
     compactions: tuple[str, ...] = ()
     """Keys of the compactions in the reply that the provider made."""
+
+
+def with_recalled(result: CallResult, recalled: Sequence[Raw]) -> CallResult:
+    """A result whose reply has the results of recalls that the gateway ran, see `read_recalled`."""
+    if not recalled:
+        return result
+    reply = {**FIELDS.decode(result.reply), "recalled": [*recalled]}
+    return structs.replace(result, reply=msgspec.json.encode(reply))
 
 
 class Watcher:

@@ -563,6 +563,7 @@ def _damaged(what: str, stored: StoredMessage, head: Head) -> Damaged:
 class _Reply(Struct):
     messages: list[Raw] = []
     is_whole: bool = False
+    recalled: list[Raw] = []
 
 
 _REPLY = msgspec.json.Decoder(_Reply)
@@ -575,6 +576,16 @@ def read_reply(stored: bytes) -> list[Raw] | None:
     except msgspec.DecodeError:
         return None
     return found.messages if found.is_whole else None
+
+
+def read_recalled(stored: bytes) -> list[Raw]:
+    """The results that the gateway has added to a stored reply, for calls of its recall tool that stand beside calls of
+    the client's tools: messages of the reply's format.
+    """
+    try:
+        return _REPLY.decode(stored).recalled
+    except msgspec.DecodeError:
+        return []
 
 
 # The compactions that a fork copies from its base
