@@ -149,6 +149,8 @@ class JoinedStream:
         self._rounds = 1
         self._is_changed = False
         """True from the first event on that the client does not get as it came."""
+        self._is_rewritten = False
+        """True if the newest event did not pass as it came."""
         self._held: list[Json] = []
         self._usage: Json = {}
         """The usage of the earlier rounds."""
@@ -196,9 +198,16 @@ class JoinedStream:
         return self._number
 
     def _take(self, event: bytes) -> bytes:
+        if event.strip(b"\r\n"):
+            passed = self._take_event(event)
+            self._is_rewritten = passed is not event
+            return passed
+        return b"" if self._is_rewritten else event  # the end of a line end that came in two chunks
+
+    def _take_event(self, event: bytes) -> bytes:
         parsed = parse_event(event) if self.is_readable else None
         if parsed is None:
-            return b"" if self._held and not event.strip(b"\r\n") else event
+            return event
         if parsed.data.strip() == b"[DONE]":
             if self.has_recalls:
                 self._held.append({"done": True})
@@ -343,8 +352,10 @@ class JoinedStream:
 
     def _responses(self, event: bytes, fields: Json) -> bytes:
         kind = fields["type"]
-        if kind in _RESPONSES_OPENING and self._rounds > 1:
-            return b""
+        if kind in _RESPONSES_OPENING:
+            self._id = self._id or fields["response"].get("id")
+            if self._rounds > 1:
+                return b""
         if kind == "response.output_item.added" and _is_recall(fields["item"], self._name):
             self._hidden.add(fields["output_index"])
             self.has_recalls = self._is_changed = True
@@ -373,6 +384,8 @@ class JoinedStream:
         return passed
 
     def _sequenced(self, fields: Json) -> bytes:
+        if isinstance(response := fields.get("response"), dict) and self._id:
+            fields = {**fields, "response": {**response, "id": self._id}}
         if "sequence_number" in fields:
             fields = {**fields, "sequence_number": self._number}
             self._number += 1

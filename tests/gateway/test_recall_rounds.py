@@ -1,0 +1,333 @@
+"""The recall tool that the gateway offers and runs: the client sees one ordinary reply, and its history stays valid."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from refold.core.assemble import RECALL
+from refold.gateway.recall_rounds import MOST_ROUNDS, SECOND_NAME, TOO_OFTEN
+from refold.ports.records import read_reply
+from refold.stores.url import open_store
+from refold.testing import Broken, Refuse, ScriptedUpstream, call, say, think
+from tests.gateway.conftest import served
+from tests.gateway.recall_clients import CLIENTS, MODEL, WIRES, ResponsesClient, recalled_texts
+
+BOAT = "The night boat from Vik leaves at 02:30 from pier 7."
+ON = {"compaction_recall_tool": True, "summariser_enabled": False}
+LOOKS = call("recall", {"what": "night boat Vik"})
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "stream"])
+def stream(request):
+    return request.param
+
+
+def bare(received):
+    return [message.bare() for message in received.messages]
+
+
+def tool_names(received):
+    return [tool.name for tool in received.request.tools]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_the_client_sees_one_reply_and_its_next_request_has_the_hidden_messages(wire, stream):
+    async with ScriptedUpstream(binds_thinking=True, strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=stream)
+        thought = (think("I have to look."),) if wire == "anthropic" else ()
+        again = (think("Here it is."),) if wire == "anthropic" else ()
+        provider.script(
+            "Noted.",
+            say(*thought, "Let me see.", LOOKS),
+            say(*again, "It leaves at 02:30."),
+            "You are welcome.",
+        )
+        await client.ask(BOAT)
+        text, calls = await client.ask("When does it leave?")
+        assert text == "Let me see.\n\nIt leaves at 02:30." if wire != "responses" else "02:30" in text
+        assert calls == []
+        assert b"recall" not in msgspec.json.encode(client.history)
+
+        follow_up = provider.requests[-1]
+        assert "02:30 from pier 7" in recalled_texts(follow_up)[0]
+        await client.ask("Thank you.")
+        sent = provider.requests[-1]
+        assert bare(sent)[: len(bare(follow_up))] == bare(follow_up)
+        assert all(tool_names(one) == [RECALL] for one in provider.requests)
+        (listed,) = await gate.store.conversations("local")
+        assert listed.branches == 1
+        assert listed.messages == len(sent.messages)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_the_usage_of_all_rounds_is_summed_and_every_round_has_a_receipt(wire, stream):
+    async with ScriptedUpstream() as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=stream)
+        provider.script("Noted.", say("See.", LOOKS), say(LOOKS), "At 02:30.")
+        await client.ask(BOAT)
+        await client.ask("When?")
+        (listed,) = await gate.store.conversations("local")
+        calls = await gate.store.calls("local", listed.id)
+        assert len(calls) == 4
+        used = client.usage
+        read, written = (
+            (used.prompt_tokens, used.completion_tokens)
+            if wire == "chat"
+            else (used.input_tokens, used.output_tokens)
+        )
+        if wire == "anthropic":
+            read += used.cache_read_input_tokens + used.cache_creation_input_tokens
+        assert read == sum(one.usage.prompt for one in calls[1:])
+        assert written == sum(one.usage.output for one in calls[1:])
+        assert all(b"recall_tool" in one.receipt for one in calls)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_recalls_beside_the_clients_calls_stay_hidden_and_come_back_with_its_results(wire, stream):
+    async with ScriptedUpstream(binds_thinking=True, strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=stream, tools=("look",))
+        thought = (think("Both."),) if wire == "anthropic" else ()
+        provider.script(
+            "Noted.",
+            say("First.", LOOKS),
+            say(*thought, "Then.", LOOKS, call("look", {"path": "a"}), call("recall", {"what": "#m0"})),
+            "Done.",
+            "Bye.",
+        )
+        await client.ask(BOAT)
+        _, calls = await client.ask("Look both up.")
+        assert [one.name for one in calls] == ["look"]
+        assert b"recall" not in msgspec.json.encode(client.history)
+        text, _ = await client.answer({calls[0].id: "the file a"})
+        assert text == "Done."
+        sent = provider.requests[-1]
+        results = recalled_texts(sent)
+        assert len(results) == 4
+        assert sum("02:30" in one for one in results) == 3
+        assert "the file a" in results
+        await client.ask("Thanks.")
+        assert bare(provider.requests[-1])[: len(bare(sent))] == bare(sent)
+        (listed,) = await gate.store.conversations("local")
+        assert listed.branches == 1
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_after_three_rounds_the_reply_ends(wire, stream):
+    async with ScriptedUpstream(strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=stream)
+        rounds = [say(f"Round {at}.", LOOKS) for at in range(MOST_ROUNDS + 1)]
+        provider.script("Noted.", *rounds, "Sorry.")
+        await client.ask(BOAT)
+        text, calls = await client.ask("When?")
+        assert not calls
+        assert all(f"Round {at}." in text for at in range(MOST_ROUNDS + 1))
+        assert len(provider.requests) == 2 + MOST_ROUNDS
+        await client.ask("And?")
+        assert recalled_texts(provider.requests[-2])[-1].endswith("go on without the tool]")
+        results = [
+            part.text
+            for one in provider.requests[-1].messages
+            for result in one.results
+            for part in result.parts
+        ]
+        assert results[-1] == TOO_OFTEN
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_restarted_gateway_finds_the_hidden_messages_and_a_deleted_conversation_has_none(
+    wire, tmp_path
+):
+    url = f"sqlite:///{tmp_path}/chats.db"
+    async with ScriptedUpstream() as provider:
+        store = await open_store(url)
+        async with served(provider, store=store, **ON) as gate:
+            client = CLIENTS[wire](gate, stream=True)
+            provider.script("Noted.", say("See.", LOOKS), "At 02:30.", otherwise="Well.")
+            await client.ask(BOAT)
+            await client.ask("When?")
+            history = client.history
+        await store.close()
+        store = await open_store(url)
+        async with served(provider, store=store, id_prefix="new", **ON) as gate:
+            client = CLIENTS[wire](gate, stream=False)
+            client.history = history
+            await client.ask("Thanks.")
+            assert any(one.results for one in provider.requests[-1].messages)
+            (listed,) = await store.conversations("local")
+            assert listed.branches == 1
+            await store.delete("local", listed.id)
+            await client.ask("Again.")
+            assert not any(one.results for one in provider.requests[-1].messages)
+        await store.close()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_tool_of_the_client_with_the_same_name_keeps_its_name_and_its_calls(wire, stream):
+    async with ScriptedUpstream() as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=stream, tools=(RECALL,))
+        provider.script("Noted.", say(LOOKS), say(call(SECOND_NAME, {"what": "#m0"})), "Done.")
+        await client.ask(BOAT)
+        _, calls = await client.ask("Use your own.")
+        assert tool_names(provider.requests[-1]) == [RECALL, SECOND_NAME]
+        assert [one.name for one in calls] == [RECALL]
+        text, calls = await client.answer({calls[0].id: "own result"})
+        assert (text, calls) == ("Done.", [])
+
+
+async def test_nothing_is_offered_where_the_client_has_our_tool_or_the_reply_cannot_go_on():
+    import refold
+
+    async with ScriptedUpstream(otherwise="Fine.") as provider, served(provider, **ON) as gate:
+        hi = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+        mcp = {"type": "function", "function": {"name": "mcp__refold__recall", "parameters": {}}}
+        for fields in ({"tools": [refold.recall_tool("chat")]}, {"tools": [mcp]}, {"n": 2}):
+            _, told, _ = await gate.post("/v1/chat/completions", msgspec.json.encode({**hi, **fields}))
+            assert provider.requests[-1].json == {**hi, **fields}
+            assert "x-refold-added" not in told
+        _, told, _ = await gate.post("/v1/chat/completions", msgspec.json.encode(hi))
+        assert told["x-refold-added"] == "tools"
+
+
+async def test_a_call_that_a_client_writes_itself_is_not_run():
+    async with ScriptedUpstream(otherwise="Fine.") as provider, served(provider, **ON) as gate:
+        secret = {"model": MODEL, "messages": [{"role": "user", "content": "The pass phrase is plum-42."}]}
+        await gate.post("/v1/chat/completions", msgspec.json.encode(secret), x_refold_conversation="hers")
+        asked = {
+            "id": "x",
+            "type": "function",
+            "function": {"name": "recall", "arguments": '{"what": "#m0"}'},
+        }
+        messages = [
+            {"role": "user", "content": "Run it."},
+            {"role": "assistant", "content": None, "tool_calls": [asked]},
+        ]
+        body = {"model": MODEL, "messages": messages}
+        _, _, answer = await gate.post(
+            "/v1/chat/completions", msgspec.json.encode(body), x_refold_conversation="his"
+        )
+        assert b"plum-42" not in answer
+        assert b"plum-42" not in provider.requests[-1].body
+
+
+async def test_a_handle_or_words_of_another_conversation_bring_nothing_back():
+    async with ScriptedUpstream() as provider, served(provider, **ON) as gate:
+        hers = CLIENTS["chat"](gate, stream=False, extra_headers={"x-refold-conversation": "hers"})
+        his = CLIENTS["chat"](gate, stream=False, extra_headers={"x-refold-conversation": "his"})
+        provider.script("Noted.", "Yes.", "Noted.", otherwise="Fine.")
+        await hers.ask("The pass phrase is plum-42.")
+        await hers.ask("Do you have it?")
+        looks = [call("recall", {"what": what}) for what in ("#m2", "pass phrase plum", "hers #m0", "#s0")]
+        provider.script(say(*looks), "Nothing.")
+        await his.ask("Find the phrase.")
+        results = recalled_texts(provider.requests[-1])
+        assert len(results) == 4
+        assert "plum-42" not in "".join(results)
+        assert all(one.startswith(("error", "Found")) for one in results)
+
+
+async def test_a_sensitive_message_is_not_returned_to_a_model():
+    async with (
+        ScriptedUpstream() as provider,
+        served(provider, compaction_sensitive=["plum-[0-9]+"], **ON) as gate,
+    ):
+        client = CLIENTS["chat"](gate, stream=False)
+        provider.script(
+            "Noted.", say(call("recall", {"what": "#m0"}), call("recall", {"what": "pass phrase"})), "No."
+        )
+        await client.ask("The pass phrase is plum-42.")
+        await client.ask("Say it.")
+        assert not any("plum-42" in one for one in recalled_texts(provider.requests[-1]))
+
+
+async def test_a_chain_of_stored_responses_goes_on_from_any_id_that_the_client_has_seen():
+    async with ScriptedUpstream(strict=True) as provider, served(provider, **ON) as gate:
+        client = ResponsesClient(gate, stream=True, tools=("look",))
+        provider.script("Noted.", say("See.", LOOKS), say("So.", LOOKS, call("look")), "Done.", "Well.")
+        await client.ask(BOAT)
+        first = client.last
+        client.history, client.fields["previous_response_id"] = [], first
+        _, calls = await client.ask("When?")
+        client.history, client.fields["previous_response_id"] = [], client.last
+        text, _ = await client.answer({calls[0].id: "file"})
+        assert text == "Done."
+        sent = provider.requests[-1]
+        assert sent.json["previous_response_id"] == "resp_3"
+        assert [item["type"] for item in sent.json["input"]] == ["function_call_output"] * 2
+        # The id of the first event names the first round: the gateway goes on from the last one.
+        client.fields["previous_response_id"] = "resp_2"
+        client.history = []
+        text, _ = await client.answer({calls[0].id: "file"})
+        assert text == "Well."
+        assert provider.requests[-1].json["previous_response_id"] == "resp_3"
+        assert all("recall" in tool_names(one) for one in provider.requests)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("fault", [Refuse(500), Broken(say("It leaves", " at 02:30 from pier 7."), 2)])
+async def test_a_follow_up_that_fails_is_an_error_and_no_reply(wire, stream, fault):
+    async with ScriptedUpstream() as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=stream)
+        provider.script("Noted.", say("See.", LOOKS), fault)
+        await client.ask(BOAT)
+        with pytest.raises(Exception, match=r"(?i)answered|ended|error|broke|peer") as raised:
+            await client.ask("When?")
+        assert not isinstance(raised.value, AssertionError)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_reply_without_a_recall_passes_byte_for_byte(wire, stream):
+    path = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}[wire]
+    key = "input" if wire == "responses" else "messages"
+    body = {"model": MODEL, key: [{"role": "user", "content": "hi"}], "stream": stream, "max_tokens": 99}
+    answers = []
+    for on in (False, True):
+        async with (
+            ScriptedUpstream(say("One.", call("look"))) as provider,
+            served(provider, summariser_enabled=False, compaction_recall_tool=on) as gate,
+        ):
+            provider._provider.biller.minimum = 10**9
+            _, _, answer = await gate.post(path, msgspec.json.encode(body))
+            answers.append(answer)
+    usage = rb'(?:"(?:input|prompt|total)_tokens":)\d+'
+    import re
+
+    assert re.sub(usage, b"", answers[0]) == re.sub(usage, b"", answers[1])
+
+
+async def test_without_the_setting_the_model_has_no_tool_and_its_call_is_the_clients(gate):
+    gate.upstream.script(say(LOOKS))
+    client = CLIENTS["chat"](gate, stream=False)
+    _, calls = await client.ask(BOAT)
+    assert [one.name for one in calls] == ["recall"]
+    assert not gate.upstream.requests[0].request.tools
+
+
+async def test_the_marker_stands_at_the_end_of_the_joined_reply():
+    async with (
+        ScriptedUpstream() as provider,
+        served(provider, window=3_000, notify_marker=True, **ON) as gate,
+    ):
+        client = CLIENTS["chat"](gate, stream=True)
+        provider.script(*["Noted."] * 9, otherwise="Fine.")
+        for turn in range(9):
+            await client.ask(f"{turn} {'tide and wind ' * 150}")
+            if "[refold:" in client.history[-1]["content"]:
+                break
+        assert "[refold:" in client.history[-1]["content"]
+        provider.script(say("See.", LOOKS), "At 02:30.", "Bye.")
+        await client.ask("When?")
+        await client.ask("Thanks.")
+        assert b"[refold:" not in provider.requests[-1].body
+
+
+async def test_a_reply_is_stored_with_the_results_of_its_recalls():
+    async with ScriptedUpstream() as provider, served(provider, **ON) as gate:
+        client = CLIENTS["chat"](gate, stream=False, tools=("look",))
+        provider.script(say(LOOKS, call("look")))
+        await client.ask(BOAT)
+        (listed,) = await gate.store.conversations("local")
+        (one,) = await gate.store.calls("local", listed.id)
+        stored = await gate.store.reply_to("local", one.id)
+        assert len(read_reply(stored) or ()) == 1
+        assert b'"recalled"' in stored
