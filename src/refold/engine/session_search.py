@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
-from refold.core.secrets.redact import redact, values_of
+from refold.core.secrets.redact import holds_secret, redact, values_of
 from refold.model.errors import ConfigError, Damaged
 from refold.model.message import user
 from refold.ports.models import Embedder
@@ -128,7 +128,11 @@ class Meaning:
 
 
 def _without_secrets(texts: Sequence[str], known: Collection[str]) -> list[str]:
-    return [redact(text, known={*known, *values_of(user(text))}) for text in texts]
+    """Return the texts with placeholders for secrets. A digest has none any more, and is searched once."""
+    return [
+        redact(text, known={*known, *values_of(user(text))}) if holds_secret(text, known) else text
+        for text in texts
+    ]
 
 
 async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[StoredSummary]:

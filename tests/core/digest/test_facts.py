@@ -2,7 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refold.core.digest.facts import MAX_PIECES, PORTION, SHORT, Facts, index_message, term_ids, text_of
+from refold.core.digest.facts import MANY, MAX_PIECES, PORTION, SHORT, Facts, index_message, term_ids, text_of
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
 from tests.core.digest.conversations import call, facts_of, work
 
@@ -97,6 +97,23 @@ def test_terms_of_a_text_are_those_the_index_knows():
     assert term_ids(facts.log, "src/app.py and src/other.py") == {
         facts.log.ids[term] for term in ("src/app.py",)
     } | term_ids(facts.log, "src")
+
+
+def test_two_words_beside_each_other_are_a_term_of_their_own():
+    facts = facts_of([user("the red house stands near the old bridge")])
+    one_by_one = term_ids(facts.log, "red, and then another thing, house")
+    assert len(term_ids(facts.log, "red house") - one_by_one) == 1
+    assert term_ids(facts.log, "house red") == one_by_one, "another order is another phrase"
+
+
+def test_many_messages_that_are_read_at_once_get_the_numbers_of_those_that_came_one_by_one():
+    messages = [
+        user(f"see run_it{at % 7} in src/file{at}.py and mod.run_it{at % 5} again") for at in range(3 * MANY)
+    ]
+    at_once = Facts()
+    for seq, message in enumerate(messages):
+        at_once = index_message(at_once, message, seq, later=True)
+    assert at_once.log.pieces == eager(messages).log.pieces
 
 
 names = st.sampled_from(["src/app.py", "app.py", "TK-4711", "see", "run_it", "mod.run_it", "12", "密码"])

@@ -32,7 +32,17 @@ from msgspec import Struct, field
 
 from refold.core.digest.line_markers import is_role
 from refold.core.digest.pieces import bare, head, lines, tail
-from refold.core.digest.terms import DEFAULT, VALUES, TermKind, Weights, distinct, terms
+from refold.core.digest.terms import (
+    DEFAULT,
+    PHRASE_GAP,
+    VALUES,
+    TermKind,
+    Weights,
+    cached_token,
+    distinct,
+    read_token,
+    split_tokens,
+)
 from refold.core.shown import handle_of
 from refold.model.message import (
     File,
@@ -51,6 +61,10 @@ from refold.model.message import (
 
 _LITERAL, _PHRASE = VALUES[TermKind.LITERAL], VALUES[TermKind.PHRASE]
 _LITERAL_KIND = TermKind.LITERAL
+_PRIME = 4_294_967_291
+"""Larger than the number of any term; a power of two would make keys of phrases that collide in a dictionary."""
+_NO_TERM, _END = -1, -2
+"""Numbers of tokens that are no terms: one within a phrase, and one that ends it."""
 
 
 class Piece(Struct, frozen=True, gc=False):
@@ -98,14 +112,16 @@ class FactLog:
     """
 
     __slots__ = (
-        "_held", "_holders", "_odds", "asked", "calls", "ids", "last", "messages", "pieces", "raised", "spread", "standing", "used",
-        "values", "waiting", "weights",
+        "_held", "_holders", "_odds", "_tokens", "asked", "calls", "has_many", "ids", "last", "messages", "phrases", "pieces", "raised",
+        "spread", "standing", "used", "values", "waiting", "weights",
     )  # fmt: skip
 
     def __init__(self, weights: Weights = DEFAULT) -> None:
         self.weights = weights
         self.ids: dict[str, int] = {}
-        """The number of each term. The lists of numbers below are indexed by it."""
+        """The number of each term that is one token. The lists of numbers below are indexed by it."""
+        self.phrases: dict[int, int] = {}
+        """The number of each phrase, by the numbers of its two tokens (`_pair`): half the memory of its text."""
         self.calls: dict[str, str] = {}
         """The name of the tool, by the id of the call."""
         self.values: list[float] = []
@@ -129,6 +145,9 @@ class FactLog:
         self._holders: dict[int, array[int]] = {}
         self._held = 0
         self._odds: dict[tuple[int, bool, bool], float] = {}
+        self._tokens: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self.has_many = False
+        """True while many messages are read: then the cache of all conversations would only be flushed."""
 
     def __len__(self) -> int:
         return len(self.messages) + len(self.waiting)
@@ -142,18 +161,60 @@ class FactLog:
 
     def read(self, text: str) -> tuple[int, ...]:
         """Return the terms of a text, each once, and give new terms their numbers."""
-        ids, values, found = self.ids, self.values, list[int]()
-        for term, kind in terms(text):
-            number = ids.get(term)
-            if number is None:
-                number = len(values)
-                values.append(VALUES[kind])
-                ids[term] = number
-            elif kind is _LITERAL_KIND and values[number] != _LITERAL:
-                values[number] = _LITERAL
-                self.raised.append((number, len(self.messages)))
-            found.append(number)
+        tokens, phrases, values, found = self._tokens, self.phrases, self.values, list[int]()
+        parts, previous, gap = split_tokens(text), _NO_TERM, 0
+        for raw, before in zip(parts[1::2], parts[::2], strict=False):
+            number, own = tokens.get(raw) or self._read_token(raw)
+            found += own
+            gap += len(before)
+            if number < 0:
+                previous, gap = previous if number == _NO_TERM else _NO_TERM, gap + len(raw)
+                continue
+            if previous >= 0 and gap <= PHRASE_GAP:
+                pair = previous * _PRIME + number
+                phrase = phrases.get(pair)
+                if phrase is None:
+                    phrase = phrases[pair] = len(values)
+                    values.append(_PHRASE)
+                found.append(phrase)
+            previous, gap = number, 0
         return tuple(dict.fromkeys(found))
+
+    def _read_token(self, raw: str) -> tuple[int, tuple[int, ...]]:
+        """Return the number of a token, negative if it is no term, and the numbers of all terms in it."""
+        token, is_term, own = (read_token if self.has_many else cached_token)(raw)
+        ids, values = self.ids, self.values
+        if len(own) == 1 and (term := own[0][0]) not in ids:  # by far the most frequent case
+            number = ids[term] = len(values)
+            values.append(VALUES[own[0][1]])
+            numbers: tuple[int, ...] = (number,)
+        else:
+            numbers = tuple([self._number_term(term, kind) for term, kind in own])
+        found = self._tokens[raw] = numbers[0] if is_term else _NO_TERM if token else _END, numbers
+        return found
+
+    def _number_term(self, term: str, kind: TermKind) -> int:
+        """Return the number of a term, a new one if it has none."""
+        number = self.ids.get(term)
+        if number is None:
+            number = self.ids[term] = len(self.values)
+            self.values.append(VALUES[kind])
+        elif kind is _LITERAL_KIND and self.values[number] != _LITERAL:
+            self.values[number] = _LITERAL
+            self.raised.append((number, len(self.messages)))
+        return number
+
+    def number_of(self, term: str) -> int | None:
+        """Return the number of a term, or of a phrase of two tokens; None if it is not in the log."""
+        first, _, second = term.partition(" ")
+        if not second:
+            return self.ids.get(term)
+        before, after = self.ids.get(first), self.ids.get(second)
+        return None if before is None or after is None else self.phrases.get(_pair(before, after))
+
+    def forget_tokens(self) -> None:
+        """Drop the tokens that were remembered while many messages were read."""
+        self._tokens = {}
 
     def note(self, message: Indexed, own: Sequence[Piece]) -> None:
         """Add a message with its pieces and update the statistics of its terms."""
@@ -235,6 +296,7 @@ class FactLog:
     def _copy_terms(self, other: FactLog, count: int) -> None:
         """Start with the first `count` terms of another log under the same numbers, with empty statistics."""
         self.ids = {term: number for term, number in other.ids.items() if number < count}
+        self.phrases = {pair: number for pair, number in other.phrases.items() if number < count}
         self.values = other.values[:count]
         self.last, self.used, self.spread = [0] * count, [0] * count, [0] * count
         self.standing, self.asked = [0.0] * count, [False] * count
@@ -242,6 +304,11 @@ class FactLog:
 
 def _seq(message: Indexed) -> int:
     return message.seq
+
+
+def _pair(first: int, second: int) -> int:
+    """Return the key of a phrase of two terms."""
+    return first * _PRIME + second
 
 
 # The index: messages are added, queued and read.
@@ -255,6 +322,8 @@ MAX_PIECES = 2_000
 PORTION = 2
 """Messages that are read per arrival: the new one, and one of the queue. So the queue shrinks, and
 arrivals take about twice as long until it is empty."""
+MANY = 64
+"""Messages that are read at once with a cache of their own."""
 SHORT = 16
 """Messages of a conversation before any is read: this index would be two thirds of the memory of a short
 conversation."""
@@ -334,10 +403,14 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
 
 def catch_up(log: FactLog, size: int) -> None:
     """Read queued messages until the first `size` messages are read."""
+    if len(log.messages) >= size:
+        return
+    log.has_many = size - len(log.messages) > MANY
     while len(log.messages) < size and log.waiting:
         found = _index_entry(log, *log.waiting[0])
         log.waiting.popleft()  # only now: an interrupted read leaves it in the queue
         log.note(*found)
+    log.forget_tokens()
 
 
 def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
@@ -355,8 +428,8 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Seq
 
 def term_ids(log: FactLog, text: str) -> set[int]:
     """Return the terms of a text that are in the index."""
-    ids = log.ids
-    return {ids[term] for term in distinct(text) if term in ids}
+    found = (log.number_of(term) for term in distinct(text))
+    return {number for number in found if number is not None}
 
 
 def text_of(part: Part) -> str:

@@ -25,7 +25,7 @@ _LONGEST = 160
 _SHORTEST = 3
 _REMEMBERED = 50_000
 """The terms of texts up to this many characters are cached."""
-_PHRASE_GAP = 6
+PHRASE_GAP = 6
 """Characters: tokens further apart than this are no phrase, because an indentation or a ruler is between
 them."""
 _STOP_WORDS = """
@@ -62,30 +62,34 @@ _LITERAL, _NUMBER, _NAME, _PART, _WORD_KIND, _SMALL, _PHRASE = TermKind
 
 def terms(text: str) -> list[tuple[str, TermKind]]:
     """Return every term of a text, in order, with repeats."""
-    # Every second element is a token: splitting takes half the time of iterating over the matches.
-    parts, found = _TOKEN.split(text), list[tuple[str, TermKind]]()
+    parts, found = split_tokens(text), list[tuple[str, TermKind]]()
     previous, gap = "", 0
     for raw, before in zip(parts[1::2], parts[::2], strict=False):
-        token, is_term, own = _read(raw)
+        token, is_term, own = cached_token(raw)
         found += own
         gap += len(before)
         if not is_term:
             previous, gap = previous if token else "", gap + len(raw)
             continue
-        if previous and gap <= _PHRASE_GAP:
+        if previous and gap <= PHRASE_GAP:
             found.append((f"{previous} {token}", _PHRASE))
         previous, gap = token, 0
     return found
 
 
-@lru_cache(maxsize=20_000)
-def _read(token: str) -> tuple[str, bool, tuple[tuple[str, TermKind], ...]]:
+split_tokens = _TOKEN.split
+"""Split a text into its tokens, which are every second element, and the text around them. This takes half the time of
+iterating over the matches."""
+
+
+def read_token(token: str) -> tuple[str, bool, tuple[tuple[str, TermKind], ...]]:
     """Return a token in its normal form, whether it is a term, and the terms in it.
 
     An empty token ends a phrase.
-
-    Conversations repeat themselves, so the results are cached for as many tokens as a window may hold.
     """
+    if token.isalpha() and token.islower() and len(token) <= _LONGEST:  # most tokens, and the same as below
+        is_term = len(token) >= _SHORTEST and token not in _STOP
+        return token, is_term, ((token, _WORD_KIND),) if is_term else ()
     token = token if "/" in token[:12] else token.lstrip(".~")
     if len(token) > _LONGEST:
         return "", False, ()
@@ -98,6 +102,10 @@ def _read(token: str) -> tuple[str, bool, tuple[tuple[str, TermKind], ...]]:
         return token, is_term, ((token, kind),) if is_term else ()
     is_long = kind is _LITERAL and not token.isalnum()
     return token, True, ((token, kind), *_inside(token)) if is_long else ((token, kind),)
+
+
+cached_token = lru_cache(maxsize=20_000)(read_token)
+"""`read_token` with a cache for as many tokens as a window may hold: conversations repeat themselves."""
 
 
 def distinct(text: str) -> frozenset[str]:
