@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "refold"
+from tests.source_names import ROOT, SOURCE, Resolver, package_of, resolver, with_planted
+
 MODULES = sorted(SOURCE.rglob("*.py"))
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
 
@@ -65,7 +67,7 @@ PROXIES = {"refold.sync.Chat", "refold.sync.Conversation", "refold.sync.Engine"}
 def test_a_class_name_means_one_thing():
     """A second class of the same name sends a reader to the wrong file."""
     owners: dict[str, list[str]] = {}
-    for full_name in class_bases().keys() - PROXIES:
+    for full_name in resolver().class_bases.keys() - PROXIES:
         module, _, name = full_name.rpartition(".")
         if not name.startswith("_"):
             owners.setdefault(name, []).append(module)
@@ -154,33 +156,9 @@ DEEPEST = 2
 """Levels of inheritance inside the project: a protocol, one that adds to it, and what implements that."""
 
 
-@cache
-def class_bases() -> dict[str, list[str]]:
-    """The classes of the project by their full names, each with those of its bases that are the project's own."""
-    found: dict[str, list[str]] = {}
-    for path in MODULES:
-        module = ".".join(("refold", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
-            ".__init__"
-        )
-        tree = parse(path)
-        known = {
-            (alias.asname or alias.name): f"{node.module}.{alias.name}"
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("refold")
-            for alias in node.names
-        }
-        classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-        known |= {node.name: f"{module}.{node.name}" for node in classes}
-        for node in classes:
-            bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
-            names = [known.get(base.id) for base in bases if isinstance(base, ast.Name)]
-            found[f"{module}.{node.name}"] = [name for name in names if name]
-    return found
-
-
 def test_inheritance_is_shallow():
     """Errors apart: their tree is what a program catches by."""
-    bases = class_bases()
+    bases = resolver().class_bases
 
     def depth(name: str) -> int:
         return max((1 + depth(base) for base in bases.get(name, ())), default=0)
@@ -190,26 +168,118 @@ def test_inheritance_is_shallow():
     assert depth("refold.model.errors.SettingLocked") > DEEPEST, "the check sees bases in other classes"
 
 
-SURFACES = ("cli", "gateway", "integrations", "demo", "replay", "testing")
-
-
-def test_no_surface_inherits_from_the_engine():
-    """A surface composes: it calls the engine's classes, and makes none of its own of them."""
-    found = {
+def subclasses_of_the_engine(found: Resolver) -> dict[str, str]:
+    """The classes outside of the engine that inherit from one of its classes, with that class."""
+    return {
         name: base
-        for name, bases in class_bases().items()
+        for name, bases in found.class_bases.items()
         for base in bases
-        if name.split(".")[1] in SURFACES and base.startswith("refold.engine.")
+        if package_of(base) == "engine" and package_of(name) != "engine"
     }
-    assert found == {}
 
 
-def test_no_surface_touches_a_private_of_another_package():
-    """The linter's rule SLF001 finds every private member that is reached from outside; surfaces have no exception from it."""
-    excused = [
-        name_of(path)
-        for path in MODULES
-        if path.relative_to(SOURCE).parts[0].removesuffix(".py") in SURFACES
-        and "SLF001" in path.read_text(encoding="utf-8")
-    ]
-    assert excused == []
+def test_nothing_inherits_from_the_engine():
+    """Whatever is above the engine composes: it calls the engine's classes, and makes none of its own of them."""
+    assert subclasses_of_the_engine(resolver()) == {}
+
+
+@pytest.mark.parametrize("package", ["gateway", "dashboard", "terminal", "chat", "integrations", "replay"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from refold.engine.conversation import Conversation\nclass X(Conversation): ...",
+        "import refold.engine.conversation as conv\nclass X(conv.Conversation): ...",
+        "import refold.engine.conversation\nclass X(refold.engine.conversation.Conversation): ...",
+        "from refold.engine import conversation as conv\nclass X(conv.Conversation): ...",
+        "from refold import Conversation as C2\nclass X(C2): ...",
+        "import refold\nclass X(refold.Conversation): ...",
+        "from refold import Conversation\nBase = Conversation\nclass X(Base): ...",
+    ],
+)
+def test_a_planted_subclass_of_the_engine_is_found(package, text):
+    planted = Resolver(with_planted(**{f"{package}__planted": text}))
+
+    assert subclasses_of_the_engine(planted) == {
+        f"refold.{package}.planted.X": "refold.engine.conversation.Conversation"
+    }
+
+
+def test_a_subclass_in_a_module_of_the_root_is_found():
+    planted = Resolver(with_planted(planted="from refold.engine.engine import Engine\nclass X(Engine): ..."))
+
+    assert subclasses_of_the_engine(planted) == {"refold.planted.X": "refold.engine.engine.Engine"}
+
+
+def privates_across_packages(found: Resolver) -> set[tuple[str, str]]:
+    """Pairs of a module and the private name of another top-level package that it imports or reaches."""
+    return {
+        (module, name)
+        for module, name in found.imported()
+        if package_of(module) != package_of(name) and is_private(name)
+    }
+
+
+def is_private(name: str) -> bool:
+    return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
+
+
+def test_no_package_uses_a_private_name_of_another():
+    assert privates_across_packages(resolver()) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from refold.engine.conversation import _in_memory",
+        "from refold.engine.conversation import _in_memory as in_memory",
+        "import refold.engine.conversation as conv\nconv._in_memory",
+        "from refold.engine import conversation\ndef f():\n    return conversation._in_memory(1)",
+        "def f():\n    from refold.engine.conversation import _in_memory",
+    ],
+)
+def test_a_planted_use_of_a_private_name_is_found(text):
+    found = privates_across_packages(Resolver(with_planted(dashboard__planted=text)))
+
+    assert found == {("refold.dashboard.planted", "refold.engine.conversation._in_memory")}
+
+
+OWN_PRIVATES = {
+    "engine/conversation.py": "`Conversation.stored` is a second constructor of its class",
+    "summarisers/model.py": "an object sets a field of a copy of itself",
+    "sync.py": "the proxies of one module know each other: an engine makes a conversation",
+}
+"""The only files with an exception from the linter's rule SLF001, which finds every private member that is reached
+from outside of its object."""
+EXCUSE = re.compile(r"#\s*(?:noqa(?!:)|noqa:[^#\n]*\bSLF|ruff:\s*noqa|flake8:\s*noqa)", re.IGNORECASE)
+"""A comment that switches the rule off for a line, or every rule for a line or a file."""
+
+
+def excused(files: Mapping[str, str]) -> set[str]:
+    return {name for name, text in files.items() if EXCUSE.search(text)}
+
+
+def test_only_the_stated_files_reach_a_private_member():
+    files = {name_of(path): path.read_text(encoding="utf-8") for path in MODULES}
+
+    assert excused(files) == set(OWN_PRIVATES)
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["# noqa: SLF001", "#noqa:SLF001", "# noqa: ARG002, SLF001", "# noqa", "# ruff: noqa", "# noqa: SLF"],
+)
+def test_a_planted_exception_is_found(comment):
+    assert excused({"dashboard/app.py": f"x = chat._state  {comment}\n"}) == {"dashboard/app.py"}
+    assert excused({"dashboard/app.py": "x = 1  # noqa: A002  # the word users know\n"}) == set()
+
+
+def test_the_rule_is_on_for_the_whole_source():
+    """A table in the linter's configuration could switch it off for a folder."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]
+    per_file = settings["per-file-ignores"]
+
+    assert not {"SLF", "SLF001", "ALL"} & {*settings.get("ignore", ())}
+    assert {pattern for pattern, rules in per_file.items() if "SLF001" in rules} == {
+        "tests/**",
+        "benchmarks/**",
+    }
