@@ -23,6 +23,7 @@ from refold.replay import Counting, Recording, ReplayBudget, run, tabulate
 from refold.replay.presets import candidates
 from refold.replay.report import page as report_page
 from refold.stores.memory import MemoryStore
+from refold.svg import MOST_BARS
 from tests.dashboard.conftest import ServedPage, serve
 from tests.dashboard.example_store import TALKS, sentence
 from tests.dashboard.visitor import Visitor
@@ -430,6 +431,22 @@ def test_a_replay_draws_the_contexts_of_each_preset_over_time(visitor):
         assert f"Call {changed['number']}: {changed['tokens']:,} tokens" in told
         assert changed["changes"][0]["why"] in told
         assert changed["tokens"] < changed["before"]
+
+
+def test_a_long_replay_is_drawn_with_few_bars_and_the_chosen_call(visitor, page):
+    begin(page, "many calls", 200)
+    found, data = replayed(visitor, "/conversations/many%20calls/replay", "refold")
+    changed = [one["number"] for one in data["calls"] if one["changes"]]
+    chosen = min(data["calls"][1:], key=lambda one: one["tokens"])["number"]
+
+    html = visitor.get(f"{found}&call={chosen}").text
+
+    assert len(data["calls"]) == 200
+    assert len(re.findall(r'class="target', html)) == MOST_BARS
+    assert len(re.findall(r'class="mark-line', html)) == len(changed) > 5
+    (label,) = re.findall(r'class="target chosen"[^>]*aria-label="([^"]*)"', html)
+    assert label.startswith(f"call {chosen}:")
+    assert "one of the calls" in html
 
 
 def test_a_replay_stays_when_the_conversation_goes_on_and_says_of_how_much_it_is(visitor, page):

@@ -284,29 +284,34 @@ def _over_time(
     calls: Sequence[ReplayedCall], window: int, preset: str, chosen: int, url: Callable[[str, int], str]
 ) -> svg.Markup:
     """The size of every context, with its changes as marks and the simulated cache below."""
-    bars = [
-        svg.Bar(
-            f"{one.number:,}",
-            (one.tokens,),
-            (window,),
-            (one.cached, one.prompt - one.cached),
-            _told(one),
-            f"{url(preset, one.number)}#over-time",
-            one.number == chosen,
-            tuple(
-                dict.fromkeys("summarise" if each.what == "summarised" else "reduce" for each in one.changes)
-            ),
+    bars = []
+    for group in svg.thinned(len(calls), svg.MOST_BARS):  # before their texts and addresses are made
+        own = calls[group.start : group.stop]
+        one = max(own, key=lambda each: (each.number == chosen, each.tokens))
+        made = [change.what for each in own for change in each.changes]
+        bars.append(
+            svg.Bar(
+                f"{one.number:,}",
+                (one.tokens,),
+                (window,),
+                (one.cached, one.prompt - one.cached),
+                _told(one, own),
+                f"{url(preset, one.number)}#over-time",
+                one.number == chosen,
+                tuple(dict.fromkeys("summarise" if what == "summarised" else "reduce" for what in made)),
+            )
         )
-        for one in calls
-    ]
     label = f"The contexts that {preset} would have sent, call by call. Arrow keys move through them."
     return svg.stacked_bars(
         bars, ("context",), _LINES, label=label, lanes=("read", "fresh"), lane_name="cache", axis="call"
     )
 
 
-def _told(one: ReplayedCall) -> str:
+def _told(one: ReplayedCall, own: Sequence[ReplayedCall]) -> str:
+    """A call in a few lines, and for how many calls its bar stands."""
     lines = [f"call {one.number:,}: {one.tokens:,} tokens"]
+    if len(own) > 1:
+        lines.append(f"one of the calls {own[0].number:,} to {own[-1].number:,}")
     if one.prompt:
         lines.append(f"{100 * one.cached / one.prompt:.0f} % read from the cache")
     if one.changes:
