@@ -184,7 +184,7 @@ async def replayed_view(session: aiohttp.ClientSession, url: str) -> dict[str, s
 
 async def asked_ms(session: aiohttp.ClientSession, url: str) -> tuple[float, float, float, int]:
     """The first time that a view is asked for, the median of later times, that of their processor time, and the size of the HTML.
-    The processor time has the client's part in it; other work on the machine hardly changes it.
+    The processor time has the client's part in it, and leaves out the waiting for a core.
     """
     times, used = [], []
     for _ in range(REPEATS + 1):
