@@ -26,6 +26,7 @@ from itertools import chain, groupby, islice
 from math import log as ln
 from math import sqrt
 from operator import attrgetter
+from threading import RLock
 
 import msgspec
 from msgspec import Struct, field
@@ -108,16 +109,18 @@ class Indexed(Struct, frozen=True, gc=False):
 class FactLog:
     """The log that the facts of one branch share; append-only.
 
-    Terms are numbered in the order of their first occurrence.
+    Terms are numbered in the order of their first occurrence. Messages are read when somebody asks for them, so a
+    reader changes the log too: threads that share it take its lock for each message.
     """
 
     __slots__ = (
-        "_held", "_holders", "_odds", "_tokens", "asked", "calls", "has_many", "ids", "last", "messages", "phrases", "pieces", "raised",
-        "spread", "standing", "used", "values", "waiting", "weights",
+        "_held", "_holders", "_odds", "_tokens", "asked", "calls", "has_many", "ids", "last", "lock", "messages", "phrases", "pieces",
+        "raised", "spread", "standing", "used", "values", "waiting", "weights",
     )  # fmt: skip
 
     def __init__(self, weights: Weights = DEFAULT) -> None:
         self.weights = weights
+        self.lock = RLock()
         self.ids: dict[str, int] = {}
         """The number of each term that is one token. The lists of numbers below are indexed by it."""
         self.phrases: dict[int, int] = {}
@@ -255,13 +258,14 @@ class FactLog:
         Phrases are left out because a piece that holds one also holds its words.
         """
         values, holders = self.values, self._holders
-        for piece in self.pieces[self._held :]:
-            for term in piece.terms:
-                if values[term] != _PHRASE:
-                    if term not in holders:
-                        holders[term] = array("I")
-                    holders[term].append(piece.number)
-        self._held = len(self.pieces)
+        with self.lock:
+            for piece in self.pieces[self._held :]:
+                for term in piece.terms:
+                    if values[term] != _PHRASE:
+                        if term not in holders:
+                            holders[term] = array("I")
+                        holders[term].append(piece.number)
+            self._held = len(self.pieces)
         return holders
 
     def place(self, number: int) -> int:
@@ -359,7 +363,8 @@ class Facts(Struct, frozen=True, eq=False):
     def log(self) -> FactLog:
         """A log of exactly these messages: the shared log, or a copy if that has later messages."""
         log = self.known
-        return log if len(log.messages) == self.size else log.upto(self.size)
+        with log.lock:
+            return log if len(log.messages) == self.size else log.upto(self.size)
 
     @property
     def position(self) -> int:
@@ -368,8 +373,9 @@ class Facts(Struct, frozen=True, eq=False):
     @property
     def queued_characters(self) -> int:
         """Characters of the queued message that is read with the next arrival."""
-        waiting = self.shared.waiting
-        return min(waiting[0][1].characters, MAX_CHARACTERS) if waiting else 0
+        with self.shared.lock:
+            waiting = self.shared.waiting
+            return min(waiting[0][1].characters, MAX_CHARACTERS) if waiting else 0
 
     def find(self, seq: int) -> int:
         """Return the position of message `seq` in the index, or its insertion point."""
@@ -392,10 +398,11 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
     Raises:
         ValueError: the message is older than one that is indexed already.
     """
-    log = facts.shared if len(facts.shared) == facts.size else facts.shared.upto(facts.size)
-    if log.newest >= seq:
-        raise ValueError(f"message {seq} comes after {log.newest}: messages are indexed in order")
-    log.waiting.append((seq, message))
+    with facts.shared.lock:
+        log = facts.shared if len(facts.shared) == facts.size else facts.shared.upto(facts.size)
+        if log.newest >= seq:
+            raise ValueError(f"message {seq} comes after {log.newest}: messages are indexed in order")
+        log.waiting.append((seq, message))
     if not later and len(log) > SHORT:
         catch_up(log, len(log.messages) + PORTION)
     return Facts(facts.size + 1, log)
@@ -406,10 +413,13 @@ def catch_up(log: FactLog, size: int) -> None:
     if len(log.messages) >= size:
         return
     log.has_many = size - len(log.messages) > MANY
-    while len(log.messages) < size and log.waiting:
-        found = _index_entry(log, *log.waiting[0])
-        log.waiting.popleft()  # only now: an interrupted read leaves it in the queue
-        log.note(*found)
+    while len(log.messages) < size:
+        with log.lock:  # for one message: an arrival does not wait until all are read
+            if len(log.messages) >= size or not log.waiting:
+                break
+            found = _index_entry(log, *log.waiting[0])
+            log.waiting.popleft()  # only now: an interrupted read leaves it in the queue
+            log.note(*found)
     log.forget_tokens()
 
 
