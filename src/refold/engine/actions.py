@@ -123,6 +123,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     calls: tuple[Call, ...] = ()
     """Calls to store with the outcome."""
+    imported: bytes = b""
+    """The request that the conversation was imported with, without its messages, to store with the outcome."""
     sent: Sent | None = None
     """The data to store with the call that sends the window; set after the commit."""
     has_skipped: bool = False

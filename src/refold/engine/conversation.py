@@ -571,8 +571,7 @@ class Conversation:
     async def _read(self, function: Callable[[State], T]) -> T:
         """Return the result of a function on the state as the store has it.
 
-        The function may read the index of the messages, which is no business of two threads at once: an arrival
-        waits until it has ended.
+        An arrival waits until the function has ended, so that it reads the conversation at one moment.
         """
         async with self._locked():
             state = await self._current()
@@ -580,14 +579,9 @@ class Conversation:
 
     def _take_instructions(self) -> None:
         """Use the stored system prompt and tools if the program gave none."""
-        fields, fixed = self._journal.instructions.fields, self._state.frame.fixed
-        if not fields or (fixed.system and fixed.tools):
-            return
-        known = fixed_of(read(FIELDS, fields), fixed.dialect)
-        merged = structs.replace(known, system=fixed.system or known.system, tools=fixed.tools or known.tools)
-        if merged != fixed:
-            self._state = self._state.with_frame(merged)
-            self._tools = [msgspec.json.decode(tool.raw) for tool in merged.tools if tool.raw is not None]
+        state = _with_instructions(self._state, self._journal.instructions.fields)
+        if state is not self._state:
+            self._state, self._tools = state, _tools_in(state)
 
     # Messages
 
@@ -677,13 +671,12 @@ class Conversation:
         check_kind(fields, bytes, "the instructions", hint="give the fields of a request as JSON")
 
         def act(state: State) -> Outcome:
-            return Outcome(state=state)
+            return Outcome(state=_with_instructions(state, fields), imported=fields)
 
         async with self._locked():
-            await self._current()
-            self._journal.instructions = self._journal.instructions.imported(fields)
-            self._take_instructions()
-            await self._apply(act, text_size=len(fields))
+            done = await self._apply(act, text_size=len(fields))
+            if not self._tools:
+                self._tools = _tools_in(done.state)
 
     async def set_tools(
         self, tools: Sequence[object], *, rules: Mapping[str, ToolRule] | None = None
@@ -695,12 +688,16 @@ class Conversation:
         Raises:
             BudgetError: they leave no room for messages.
         """
-        async with self._locked():
-            state, read_in = await self._current(), read_tools(tools)
+        read_in = read_tools(tools)
+
+        def act(state: State) -> Outcome:
             policy = with_tool_rules(state.frame.policy, rules or {})
-            self._state = state.with_frame(structs.replace(state.frame.fixed, tools=read_in), policy=policy)
+            fixed = structs.replace(state.frame.fixed, tools=read_in)
+            return Outcome(state=state.with_frame(fixed, policy=policy))
+
+        async with self._locked():
+            await self._apply(act)
             self._tools, self._tool_rules = [*tools], {**(rules or {})}
-            await self._apply(lambda state: Outcome(state=state))
 
     async def set_system(self, system: Prompt) -> None:
         """Send this system prompt with every request from now on: a text, blocks of text in the format "anthropic",
@@ -710,12 +707,12 @@ class Conversation:
             ConfigError: it is none of these.
             BudgetError: it leaves no room for messages.
         """
-        async with self._locked():
-            state = await self._current()
-            fixed = state.frame.fixed
-            prompt = read_prompt(system, fixed.dialect)
-            self._state = state.with_frame(structs.replace(fixed, system=prompt))
-            await self._apply(lambda state: Outcome(state=state))
+        prompt = read_prompt(system, self._state.frame.fixed.dialect)
+
+        def act(state: State) -> Outcome:
+            return Outcome(state=state.with_frame(structs.replace(state.frame.fixed, system=prompt)))
+
+        await self.apply(act)
 
     async def reconfigure(self, *, model: str = "", preset: str = "") -> None:
         """Go on with another model or another preset from the next request on. Nothing of the messages changes. A
@@ -735,11 +732,16 @@ class Conversation:
             new, size = state_for(settings, state.frame.fixed)
             policy = with_tool_rules(new.frame.policy, self._tool_rules)
             new = new.with_frame(new.frame.fixed, policy=policy)
-            self._settings, self._size = settings, size
+            journal, self._is_open, self._is_empty = self._journal, False, False
+            before = self._state, journal.model, journal.learns
             self._state = structs.replace(new, secrecy=state.secrecy)
-            self._journal.model = self._journal.learns = settings.model or self._journal.model
-            self._is_open = self._is_empty = False
-            await self._load()
+            journal.model = journal.learns = settings.model or journal.model
+            try:
+                await self._load()
+            except BaseException:  # the next act loads the branch again, for the model as it was
+                self._state, journal.model, journal.learns = before
+                raise
+            self._settings, self._size = settings, size
 
     # Requests
 
@@ -1731,6 +1733,21 @@ def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
         return structs.replace(fixed, system=(*fixed.system, message))
     before = fixed.system[0] if fixed.system else Message("system", ())
     return structs.replace(fixed, system=(before.with_parts((*before.parts, *message.bare().parts)),))
+
+
+def _with_instructions(state: State, fields: bytes) -> State:
+    """Return the state with the system prompt and the tools of a stored request, where the program gave none."""
+    fixed = state.frame.fixed
+    if not fields or (fixed.system and fixed.tools):
+        return state
+    known = fixed_of(read(FIELDS, fields), fixed.dialect)
+    merged = structs.replace(known, system=fixed.system or known.system, tools=fixed.tools or known.tools)
+    return state if merged == fixed else state.with_frame(merged)
+
+
+def _tools_in(state: State) -> list[object]:
+    """Return the tool definitions of a state as JSON values."""
+    return [msgspec.json.decode(tool.raw) for tool in state.frame.fixed.tools if tool.raw is not None]
 
 
 def _in_memory(settings: ConversationSettings) -> Journal:

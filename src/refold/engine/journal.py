@@ -589,8 +589,10 @@ class Journal:
             claims: the hash that no other branch may hold.
             takes: the ids of queued messages that the new messages are.
         """
-        state, instructions = done.state, self.instructions.given(done.state.frame.fixed)
-        secrets = NOTHING
+        state, instructions, secrets = done.state, self.instructions, NOTHING
+        if done.imported:
+            instructions = instructions.imported(done.imported)
+        instructions = instructions.given(state.frame.fixed)
         if done.changes:
             state = structs.replace(state, secrecy=state.secrecy.search(state.folded))
             done, secrets = structs.replace(done, state=state), state.secrecy.known
