@@ -92,7 +92,7 @@ def unknown_names(text: str) -> list[str]:
         name = span.partition("(")[0]
         if FILE.fullmatch(span) or span in setting_names() or span.startswith(("--", "make ", "$ ")):
             continue
-        if DOTTED.fullmatch(name) and not name.endswith((".md", ".sql", ".toml", ".json")):
+        if DOTTED.fullmatch(name) and not name.endswith((".md", ".sql", ".toml", ".json", ".yml")):
             unknown += [] if is_there(name) else [name]
         elif CLASS.fullmatch(name) and not any(name in names_in(module) for module in modules()):
             unknown.append(name)

@@ -103,7 +103,7 @@ def run(args: Sequence[str] | None = None) -> int:
     from refold.cli.output import show_error
 
     if completion.VARIABLE in os.environ:  # a shell asks what could follow
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # it is imported there
 
         completion_init()
     try:

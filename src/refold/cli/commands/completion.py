@@ -30,7 +30,7 @@ def completion(
 
     The script asks `refold` itself at every Tab, so it need not be written again after an upgrade.
     """
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it is imported there
 
     if shell not in SHELLS:
         raise ConfigError("there is no completion for this shell", hint=f"choose one of {', '.join(SHELLS)}")
