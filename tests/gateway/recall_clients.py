@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, Self
 
 from refold.model.message import Message
 from refold.model.message import ToolCall as Called
@@ -21,12 +22,41 @@ class Client(Protocol):
     history: list[Any]
     usage: Any
 
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
     async def ask(self, text: str) -> tuple[str, list[Called]]: ...
 
     async def answer(self, results: dict[str, str]) -> tuple[str, list[Called]]: ...
 
 
-class ChatClient:
+class _Kept:
+    """The SDK of a client: one for every request or, inside of `async with`, one for all of them."""
+
+    gate: Served
+    kept: Any = None
+
+    def _open(self) -> Any:
+        return self.gate.openai()
+
+    async def __aenter__(self) -> Self:
+        self.kept = self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kept.close()
+
+    @asynccontextmanager
+    async def _sdk(self) -> AsyncIterator[Any]:
+        if self.kept is not None:
+            yield self.kept
+            return
+        async with self._open() as sdk:
+            yield sdk
+
+
+class ChatClient(_Kept):
     def __init__(self, gate: Served, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
         self.gate, self.stream, self.history = gate, stream, list[Any]()
         own = [{"type": "function", "function": {"name": name, "parameters": LOOK}} for name in tools]
@@ -44,7 +74,7 @@ class ChatClient:
         return await self._send()
 
     async def _send(self) -> tuple[str, list[Called]]:
-        async with self.gate.openai() as sdk:
+        async with self._sdk() as sdk:
             whole = await self._whole(sdk.chat.completions)
         self.usage, message = whole.usage, whole.choices[0].message
         sent = message.model_dump(exclude_none=True)
@@ -65,7 +95,7 @@ class ChatClient:
         return await chat.create(messages=self.history, **self.fields)
 
 
-class ResponsesClient:
+class ResponsesClient(_Kept):
     def __init__(self, gate: Served, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
         self.gate, self.stream, self.history = gate, stream, list[Any]()
         own = [{"type": "function", "name": name, "parameters": LOOK, "strict": False} for name in tools]
@@ -85,7 +115,7 @@ class ResponsesClient:
         return await self._send()
 
     async def _send(self) -> tuple[str, list[Called]]:
-        async with self.gate.openai() as sdk:
+        async with self._sdk() as sdk:
             whole = await self._whole(sdk.responses)
         self.usage, self.last = whole.usage, whole.id
         self.history += [_input_item(item.model_dump(exclude_none=True)) for item in whole.output]
@@ -99,10 +129,8 @@ class ResponsesClient:
     async def _whole(self, responses: Any) -> Any:
         if not self.stream:
             return await responses.create(input=self.history, **self.fields)
-        numbers = []
         async with responses.stream(input=self.history, **self.fields) as events:
-            async for event in events:
-                numbers.append(event.sequence_number)
+            numbers = [event.sequence_number async for event in events]
             whole = await events.get_final_response()
         assert numbers == [*range(len(numbers))]
         return whole
@@ -115,12 +143,15 @@ def _input_item(item: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-class AnthropicClient:
+class AnthropicClient(_Kept):
     def __init__(self, gate: Served, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
         self.gate, self.stream, self.history = gate, stream, list[Any]()
         own = [{"name": name, "input_schema": LOOK} for name in tools]
         self.fields = {"model": MODEL, "max_tokens": 1_000, **({"tools": own} if own else {}), **more}
         self.usage: Any = None
+
+    def _open(self) -> Any:
+        return self.gate.anthropic()
 
     async def ask(self, text: str) -> tuple[str, list[Called]]:
         self.history.append({"role": "user", "content": text})
@@ -134,7 +165,7 @@ class AnthropicClient:
         return await self._send()
 
     async def _send(self) -> tuple[str, list[Called]]:
-        async with self.gate.anthropic() as sdk:
+        async with self._sdk() as sdk:
             if self.stream:
                 async with sdk.messages.stream(messages=self.history, **self.fields) as events:
                     whole = await events.get_final_message()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
+import refold
 from refold.core.assemble import RECALL
 from refold.gateway.recall_rounds import MOST_ROUNDS, SECOND_NAME, TOO_OFTEN
 from refold.ports.records import read_reply
@@ -176,8 +179,6 @@ async def test_a_tool_of_the_client_with_the_same_name_keeps_its_name_and_its_ca
 
 
 async def test_nothing_is_offered_where_the_client_has_our_tool_or_the_reply_cannot_go_on():
-    import refold
-
     async with ScriptedUpstream(otherwise="Fine.") as provider, served(provider, **ON) as gate:
         hi = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
         mcp = {"type": "function", "function": {"name": "mcp__refold__recall", "parameters": {}}}
@@ -290,8 +291,6 @@ async def test_a_reply_without_a_recall_passes_byte_for_byte(wire, stream):
             _, _, answer = await gate.post(path, msgspec.json.encode(body))
             answers.append(answer)
     usage = rb'(?:"(?:input|prompt|total)_tokens":)\d+'
-    import re
-
     assert re.sub(usage, b"", answers[0]) == re.sub(usage, b"", answers[1])
 
 
@@ -301,6 +300,25 @@ async def test_without_the_setting_the_model_has_no_tool_and_its_call_is_the_cli
     _, calls = await client.ask(BOAT)
     assert [one.name for one in calls] == ["recall"]
     assert not gate.upstream.requests[0].request.tools
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+async def test_what_a_fold_says_about_recall_is_kept_with_it(tmp_path, was_on):
+    store = await open_store(f"sqlite:///{tmp_path}/chats.db")
+    async with ScriptedUpstream(otherwise="Fine.") as provider:
+        settings = {"window": 3_000, "summariser_enabled": False, "store": store}
+        async with served(provider, compaction_recall_tool=was_on, **settings) as gate:
+            client = CLIENTS["chat"](gate, stream=False)
+            for turn in range(12):
+                await client.ask(f"{turn} {'tide and wind ' * 110}")
+            lead = provider.requests[-1].messages[0].text
+            assert "Earlier messages" in lead
+            assert ("recall opens a handle" in lead) == was_on
+        async with served(provider, compaction_recall_tool=not was_on, id_prefix="new", **settings) as gate:
+            client.gate = gate
+            await client.ask("And now?")
+            assert provider.requests[-1].messages[0].text == lead
+    await store.close()
 
 
 async def test_the_marker_stands_at_the_end_of_the_joined_reply():
