@@ -183,3 +183,46 @@ def test_usage_is_added_field_by_field():
         "tier": "a",
         "steps": [1, 2],
     }
+
+
+def test_calls_without_a_number_or_an_id_are_told_apart_by_their_names():
+    """Some servers of open models send whole calls one after the other, and no numbers."""
+
+    def chunk(delta, finish=None):
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return b"data: %s\n\n" % msgspec.json.encode({"id": "c", "choices": [choice]})
+
+    def one(name, arguments):
+        return {"tool_calls": [{"type": "function", "function": {"name": name, "arguments": arguments}}]}
+
+    stream = JoinedStream(DIALECTS["chat"], "recall")
+    passed = stream.feed(
+        chunk(one("look", "{}"))
+        + chunk(one("recall", '{"what": "a"}'))
+        + chunk({"tool_calls": [{"function": {"arguments": " "}}]})
+        + chunk(one("look", '{"path": "b"}'))
+        + chunk({}, "tool_calls")
+    )
+    assert stream.has_recalls
+    passed += stream.end()
+    assert passed.count(b'"name":"look"') == 2
+    assert b"recall" not in passed
+    assert b'"finish_reason":"tool_calls"' in passed
+
+
+def test_a_chunk_with_several_choices_is_passed_on():
+    choices = [{"index": at, "delta": {"content": "x"}, "finish_reason": None} for at in range(2)]
+    chunk = b"data: %s\n\n" % msgspec.json.encode({"id": "c", "choices": choices})
+    stream = JoinedStream(DIALECTS["chat"], "recall")
+    assert stream.feed(chunk) == chunk
+
+
+def test_items_that_come_only_with_the_whole_reply_are_joined():
+    replies = [
+        one.replace(b"output_item.done", b"output_item.other")
+        for one in streams("responses", REPLIES["three rounds"])
+    ]
+    events = joined("responses", [[one] for one in replies]).split(b"\n")
+    last = msgspec.json.decode(next(line for line in reversed(events) if line.startswith(b"data: "))[6:])
+    said = [item["content"][0]["text"] for item in last["response"]["output"]]
+    assert said == ["One.", "Two.", "Three."]

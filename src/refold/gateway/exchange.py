@@ -567,7 +567,11 @@ class Relay:
         if further is None:
             return None
         coming.close()
-        return further, await self._answer(further)
+        try:
+            return further, await self._answer(further)
+        except asyncio.CancelledError:
+            await further.keep(Watcher(further.dialect))  # the provider may bill the call all the same
+            raise
 
     async def _pass_streams_on(
         self, ticket: Ticket, rounds: RecallRounds, coming: UpstreamAnswer, send: Send

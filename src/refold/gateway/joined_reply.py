@@ -31,6 +31,7 @@ _UNREADABLE = (
     KeyError,
     TypeError,
     IndexError,
+    ValueError,
 )
 _RESPONSES_OPENING = ("response.created", "response.queued", "response.in_progress")
 _RESPONSES_END = ("response.completed", "response.incomplete")
@@ -169,6 +170,8 @@ class JoinedStream:
         self._last_call = -1
         self._has_calls = False
         self._items: list[Json] = []
+        self._items_now: list[Json] = []
+        """Items of a Responses reply that the client got: of the earlier rounds, and of this one."""
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes for the client."""
@@ -181,6 +184,9 @@ class JoinedStream:
     def next_round(self) -> None:
         """Go on with the stream of the next call; the end of the last one is dropped."""
         self._usage = add_usage(self._usage, self._usage_of_round())
+        for fields in self._held:
+            self._items += self._round_items(fields["response"]) if "response" in fields else []
+        self._items_now = []
         self._held, self._splitter = [], EventSplitter()
         self._hidden, self._places, self._base = set(), {}, self._shown
         self._has_text, self._has_text_now = self._has_text or self._has_text_now, False
@@ -279,7 +285,7 @@ class JoinedStream:
 
     def _is_hidden_call(self, call: Json) -> bool:
         at = self._call_number(call)
-        if call.get("id") and _called(call) == self._name:
+        if _called(call) == self._name:
             self._hidden.add(at)
             self.has_recalls = True
         return at in self._hidden
@@ -288,7 +294,7 @@ class JoinedStream:
         """The provider's number of a call; servers that give none send the calls one after the other."""
         at = call.get("index")
         if at is None:
-            at = self._last_call + 1 if call.get("id") and _called(call) else max(0, self._last_call)
+            at = self._last_call + 1 if _called(call) else max(0, self._last_call)
         self._last_call = int(at)
         return self._last_call
 
@@ -362,7 +368,7 @@ class JoinedStream:
             return b""
         if "output_index" in fields:
             if fields["output_index"] not in self._hidden and kind == "response.output_item.done":
-                self._items.append(fields["item"])
+                self._items_now.append(fields["item"])
             return self._renumbered(event, fields)
         if kind in _RESPONSES_END and self._is_changed:
             if self.has_recalls:
@@ -373,6 +379,11 @@ class JoinedStream:
             return self._sequenced(fields)
         self._number = fields.get("sequence_number", -1) + 1
         return event
+
+    def _round_items(self, response: Json) -> list[Json]:
+        """The items of the current round; some servers send them only with the whole reply."""
+        listed = response.get("output") or []
+        return self._items_now or [item for item in listed if not _is_recall(item, self._name)]
 
     def _renumbered(self, event: bytes, fields: Json) -> bytes:
         passed = self._placed(event, fields, "output_index", {})
@@ -392,7 +403,8 @@ class JoinedStream:
         return _event(fields, fields["type"])
 
     def _responses_end(self, fields: Json) -> bytes:
-        response = self._with_usage({**fields["response"], "output": self._items})
+        output = [*self._items, *self._round_items(fields["response"])]
+        response = self._with_usage({**fields["response"], "output": output})
         return self._sequenced({**fields, "response": response})
 
 
