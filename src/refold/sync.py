@@ -395,7 +395,7 @@ class Engine:
         summariser_timeout_s: float = SUMMARISER_TIMEOUT_S,
         max_spend: float | None = None,
         on_event: Listener | None = None,
-        embedder: Embedder | InstalledEmbedder | None = InstalledEmbedder(),  # noqa: B008  # a frozen value
+        embedder: Embedder | InstalledEmbedder | str | None = InstalledEmbedder(),  # noqa: B008  # a frozen value
         keeps_content: bool = True,
         keep_days: float | None = None,
         max_expired_share: float = MAX_SHARE,
@@ -568,6 +568,9 @@ class Engine:
 
     def sweep(self) -> int:
         return self._run(self._async.sweep())
+
+    def embed_messages(self) -> int:
+        return self._run(self._async.embed_messages())
 
     def retain(self) -> int:
         return self._run(self._async.retain())

@@ -20,6 +20,7 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
     "store.url": (("memory:", "memory:"), ("sqlite:///x.db", "sqlite:///x.db")),
     "store.keep_days": ((1, "1"), (90, "90")),
     "store.max_expired_share": ((0.25, "0.25"), (1.0, "1.0")),
+    "store.embedder": (("static", "static"), ("off", "off")),
     "store.content": ((False, "off"), (True, "yes")),
     "compaction.enabled": ((False, "0"), (True, "True")),
     "compaction.preset": (("lis", "lis"), ("opal", "opal")),

@@ -129,6 +129,15 @@ def test_a_project_names_no_program_to_run():
     assert resolve([Layer("user", command)]).settings.upstreams["openai"].key_command
 
 
+def test_a_project_names_no_model_that_is_sent_all_messages():
+    named = {"store.embedder": "canary@http://localhost:1/v1"}
+    with pytest.raises(SettingError, match="must not name a model that reads all your messages") as error:
+        resolve([Layer("project", named)])
+    assert "canary" not in str(error.value)
+    assert resolve([Layer("project", {"store.embedder": "onnx"})]).settings.store.embedder == "onnx"
+    assert resolve([Layer("user", named)]).settings.store.embedder.startswith("canary@")
+
+
 @pytest.mark.feature("X1")
 def test_an_update_counts_more_than_files_and_less_than_the_environment():
     resolved = resolve([user(cache__ttl="1h"), environment_layer({"REFOLD_NOTIFY_PRUNING": "no"})])

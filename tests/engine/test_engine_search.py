@@ -7,6 +7,9 @@ import re
 import pytest
 from msgspec import structs
 
+from refold.config import resolve
+from refold.config.layers import Layer
+from refold.config.upstream import embedder_of
 from refold.embeddings import installed
 from refold.engine.engine import Engine
 from refold.ports.records import Batch
@@ -167,7 +170,8 @@ async def test_what_is_taken_back_is_no_longer_found_by_meaning(store):
     await talk.compact()
     assert await made.find_sessions("vessel")
     assert await talk.undo()
-    assert await made.find_sessions("vessel") == []
+    ((_, found),) = await made.find_sessions("vessel")
+    assert found.last is None, "the messages are found, in the session that is open again"
     await talk.compact()
     assert await made.find_sessions("vessel")
 
@@ -219,7 +223,7 @@ async def test_a_summary_that_is_missing_is_written_when_a_session_is_resumed(st
     opened = structs.replace(talk._journal.session, id="next", first=head.next_seq, kind="new")
     await store.commit(head, Batch(at=1.0, opens=opened))
     first, _ = await made.sessions("chat")
-    assert (first.summary, embedder.read) == ("", [])
+    assert (first.summary, await store.embeddings("local", [first.id])) == ("", [])
 
     small = await engine(store, embedder=embedder, window=1_500).conversation("chat")
     assert (await small.resume(first)).carries == "summary"
@@ -245,6 +249,24 @@ async def test_vectors_of_a_provider_serve_as_well():
             (lacking,) = await store.unembedded("local", "mine:m-1")
             assert lacking.summary
             assert await made.sweep() == 1
+
+
+@pytest.mark.feature("L16")
+async def test_a_model_behind_an_embeddings_endpoint_is_named_by_a_setting(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    async with ScriptedUpstream() as server:
+        spec = f"m-1@{server.url}/v1"
+        async with Engine(url, embedder=spec) as made:
+            talk = await made.conversation("home")
+            await talk.add(
+                *turn("My key is sk-proj-aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z.", "I bake sourdough bread.")
+            )
+            assert await made.embed_messages() == 2
+            assert {one.path for one in server.requests} == {"/v1/embeddings"}
+            assert not any(b"aB3dE5fG7" in one.body for one in server.requests), "a secret leaves"
+        settings = resolve([Layer("user", {"store.embedder": spec})]).settings
+        async with Engine(url, embedder=embedder_of(settings)) as made:
+            assert await made.embed_messages() == 0, "the setting names the same one"
 
 
 @pytest.mark.skipif(installed() is None, reason="the extra `search` is not installed")

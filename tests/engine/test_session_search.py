@@ -8,7 +8,7 @@ from refold.engine.session_search import merged
 from refold.model.errors import ConfigError
 from refold.ports.records import Session
 from refold.stores.memory import MemoryStore
-from tests.embedder import Subjects
+from tests.embedder import Subjects, vector_of
 from tests.engine.test_stored_conversation import engine
 
 
@@ -53,10 +53,14 @@ async def test_a_session_that_is_named_comes_before_all_others():
 async def test_another_embedder_s_vectors_are_not_compared():
     store = MemoryStore()
     await told(engine(store, embedder=Subjects()), "work", "The boat sailed.")
-    other = Subjects()
-    other.name = "other"
 
-    assert await engine(store, embedder=other).find_sessions("vessel") == []
+    class Other(Subjects):
+        name = "other"
+
+        async def embed(self, texts):  # it has a vector for the words of the search alone
+            return [vector_of(text) if text == "vessel" else b"" for text in texts]
+
+    assert await engine(store, embedder=Other()).find_sessions("vessel") == []
 
 
 @pytest.mark.parametrize("ask", ["conversations", "sessions", "search", "find_sessions"])

@@ -665,6 +665,38 @@ async def test_closed_sessions_are_found_by_words_and_by_meaning_in_one_conversa
 
 
 @pytest.mark.feature("L16")
+async def test_messages_of_open_sessions_are_found_by_meaning_but_not_sensitive_or_deleted_ones(tmp_path):
+    url, embedder = f"sqlite:///{tmp_path / 'chats.db'}", Subjects()
+    async with refold.Engine(url, model="gpt-4o", embedder=embedder) as engine:
+        talk, other = await engine.conversation("work"), await engine.conversation("zoo")
+        await talk.add(question("The boat left the harbour."), answer("I see."))
+        await talk.add(question("My zebras are a secret."), sensitive=True)
+        await other.add(question("The zebras are on the savanna."), answer("How many are they?"))
+
+        found = await engine.search("vessel")  # nobody said this word
+        assert [(one.conversation, one.handle) for one in found] == [("work", "#m0"), ("work", "#m1")]
+        assert "harbour" in await talk.recall("vessel")
+        found = await engine.search("horse")
+        assert [(one.conversation, one.handle) for one in found] == [("zoo", "#m0"), ("zoo", "#m1")]
+        assert not any("secret" in text for text in embedder.read)
+        assert [one.conversation for one in await engine.search("horse in:work")] == []
+
+        await engine.delete("zoo")
+        assert await engine.search("horse") == []
+
+
+@pytest.mark.feature("L16")
+def test_the_messages_of_a_store_without_vectors_get_them_by_a_command(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path / 'chats.db'}"
+    with Engine(url, model="gpt-4o", embedder=None) as engine:
+        engine.conversation("trip").add(question("The boat left the harbour at dawn."), answer("Fine."))
+    assert told(capsys, "db", "backfill", "--store", url)["embedded"] == 2
+    assert told(capsys, "db", "backfill", "--store", url)["embedded"] == 0
+    found = told(capsys, "search", "a ship sailing out of port", "--store", url)["found"]
+    assert [one["handle"] for one in found] == ["#m0"]
+
+
+@pytest.mark.feature("L16")
 def test_the_command_finds_a_session_that_a_compaction_closed(tmp_path, capsys):
     url = f"sqlite:///{tmp_path / 'chats.db'}"
     with Engine(url, model="gpt-4o", window=8_000, embedder=Subjects()) as engine:

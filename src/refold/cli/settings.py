@@ -14,6 +14,7 @@ from refold.config.layers import RANKS, Layer, environment_layer, file_layers, f
 from refold.config.resolution import resolve
 from refold.core.policy import Policy
 from refold.model.errors import MissingExtra
+from refold.ports.models import Embedder
 
 
 def layers_here() -> list[Layer]:
@@ -52,6 +53,27 @@ def preset_here() -> str:
     ]
     allowed = flag_layer({"compaction.allow_system_summary": True})  # as for `policy_here`
     return resolve([allowed, *naming]).settings.compaction.preset if naming else ""
+
+
+def embedder_here() -> Embedder | None:
+    """What finds messages by meaning: that of the settings of this place, else the one that is installed.
+
+    Raises:
+        ConfigError: a file cannot be read, or the setting names none.
+    """
+    from refold.config.upstream import embedder_of
+
+    name, keys = "store.embedder", ("store.embedder", "upstreams.")
+    layers = layers_here()
+    if not any(one.values.get(name) for one in layers):
+        from refold.embeddings import installed
+
+        return installed()
+    asked = [
+        structs.replace(one, values={key: raw for key, raw in one.values.items() if key.startswith(keys)})
+        for one in layers
+    ]
+    return embedder_of(resolve(asked).settings)
 
 
 def _of_policies(layer: Layer) -> dict[str, object]:

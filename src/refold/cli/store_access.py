@@ -18,10 +18,10 @@ from msgspec import Struct, structs
 
 from refold.cli.options import SizeOptions, StoreOptions, SummariserOptions
 from refold.cli.output import align, note, plain, plural, short, when
+from refold.cli.settings import embedder_here
 from refold.cli.transcript import STORED_SOURCES
 from refold.core.policy import Policy
 from refold.core.shown import handle_of
-from refold.embeddings import installed
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine, as_last_used
 from refold.engine.history import Difference
@@ -70,7 +70,7 @@ def change(place: StoreOptions, act: EngineAction, *, begins: bool = False) -> i
 
 async def _with_engine(place: StoreOptions, act: EngineAction, *, writes: bool) -> int:
     store = await _open(place.url, "upgraded" if writes else "checked")
-    async with Engine(store, owner=place.owner, embedder=installed()) as engine:
+    async with Engine(store, owner=place.owner, embedder=embedder_here()) as engine:
         if not writes:
             return await act(engine)
         days = _keep_days(os.environ)

@@ -21,6 +21,7 @@ from refold.config.layers import DEFAULT, RANKS, Layer, ValueOrigin, flat, line_
 from refold.config.parse import Unreadable, read
 from refold.config.tree import (
     KEYS,
+    LOCAL_EMBEDDERS,
     SECTIONS,
     UPSTREAM_KEYS,
     UPSTREAMS,
@@ -215,7 +216,7 @@ def _value(layer: Layer, name: str, raw: object) -> Any:
     """Read the value that a layer gives to a setting, checked by itself."""
     key = find_key(name)
     try:
-        _check_source(layer, name, key)
+        _check_source(layer, name, key, raw)
         if key is None:
             return _read_unknown(name, raw)
         return read(key, raw, is_text=layer.is_text)
@@ -225,13 +226,19 @@ def _value(layer: Layer, name: str, raw: object) -> Any:
         ) from None
 
 
-def _check_source(layer: Layer, name: str, key: SettingKey | None) -> None:
+def _check_source(layer: Layer, name: str, key: SettingKey | None, raw: object) -> None:
     is_upstream = name.partition(".")[0] == UPSTREAMS
     if layer.source == "runtime" and (is_upstream or (key is not None and not key.is_tunable)):
         raise SettingLocked(_printable_name(name))
     if layer.source == "project" and key is not None and key.field == "key_command":
         raise Unreadable(
             "a project's file must not name programs to run",
+            "put it into your own file: refold config init --user",
+        )
+    if layer.source == "project" and name == "store.embedder" and raw not in LOCAL_EMBEDDERS:
+        # Every stored conversation is sent there, also those that have nothing to do with the project.
+        raise Unreadable(
+            "a project's file must not name a model that reads all your messages",
             "put it into your own file: refold config init --user",
         )
 
@@ -288,7 +295,7 @@ def _upstream_names(settings: Settings) -> Iterator[str]:
 
 def _check_tunable(resolved: Resolved, name: str) -> None:
     key, origin, layer = find_key(name), resolved.origins.get(name, DEFAULT), runtime_layer({})
-    _check_source(layer, name, key)
+    _check_source(layer, name, key, None)
     if key is None:
         _value(layer, name, None)
     elif origin.source in FIXED:

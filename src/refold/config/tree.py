@@ -185,6 +185,10 @@ class ServerSettings(Section, frozen=True):
     Kubernetes kills a process."""
 
 
+LOCAL_EMBEDDERS = ("auto", "static", "onnx", "off")
+"""Values of `store.embedder` by which no text leaves this machine."""
+
+
 class StoreSettings(Section, frozen=True):
     """The store of conversations."""
 
@@ -219,6 +223,15 @@ class StoreSettings(Section, frozen=True):
         bool, Meta(description="Store the text of messages; off stores sizes, costs and decisions only.")
     ] = True
     """Recall, search and continuing after a restart need the text."""
+    embedder: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="What finds messages by meaning: auto, static (extra `search`), onnx (extra `onnx`), off, or a model behind an embeddings endpoint, such as openai:text-embedding-3-small.",
+        ),
+        PLAIN,
+    ] = "auto"
+    """The static vectors, if they are installed: they need no key, and take a tenth of a millisecond for a message."""
 
 
 class CompactionSettings(Section, frozen=True):

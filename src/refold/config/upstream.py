@@ -9,6 +9,7 @@ clients that send none.
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -16,9 +17,10 @@ from msgspec import structs
 
 from refold.config.policy import block_of
 from refold.config.tree import Settings, UpstreamSettings
-from refold.engine.settings import providers_with_block
-from refold.model.errors import ConfigError, SettingError
+from refold.engine.settings import NamedEmbedder, named_embedder, providers_with_block
+from refold.model.errors import ConfigError, MissingExtra, SettingError
 from refold.model.message import DialectName
+from refold.ports.models import Embedder
 from refold.upstreams.provider import KNOWN, Provider, complete, provider_of
 
 FORMATS: dict[str, tuple[DialectName, ...]] = {"openai": ("chat", "responses")}
@@ -62,6 +64,26 @@ def summarisers_of(settings: Settings) -> tuple[Provider, ...]:
     if named:
         return providers_with_block(structs.replace(block, provider=None, model=None), named)
     return tuple(_of_block(settings, provider) for provider in providers_with_block(block, ()))
+
+
+def embedder_of(settings: Settings, environ: Mapping[str, str] = os.environ) -> Embedder | None:
+    """Return what `store.embedder` names: one of this machine, a model of an upstream of the settings (`NAME:MODEL`), or one that
+    `upstreams.provider` reads. A model is connected to when it is first asked.
+
+    Raises:
+        SettingError: it names none, or its key is missing.
+        MissingExtra: the extra of the named one is not installed.
+    """
+    spec = settings.store.embedder
+    name, _, model = spec.partition(":")
+    try:
+        if model and name in settings.upstreams:
+            return NamedEmbedder(provider_for(name, settings.upstreams[name], model), environ)
+        return named_embedder(spec, environ)
+    except MissingExtra:
+        raise
+    except ConfigError as error:
+        raise SettingError("store.embedder", "it names no embedder", hint=error.hint) from None
 
 
 def _of_block(settings: Settings, provider: Provider) -> Provider:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from refold.config import Resolved, policy_of, resolve, runtime_layer, update
 from refold.config.layers import RUNTIME
-from refold.embeddings import installed
+from refold.config.upstream import embedder_of
 from refold.engine.conversation import Conversation
 from refold.engine.engine import OWNER, Engine, as_last_used
 from refold.engine.settings import NamedSummariser
@@ -208,7 +208,7 @@ class StoreBackend:
             self._engines[owner] = Engine(
                 self._store,
                 owner=owner,
-                embedder=installed(),
+                embedder=embedder_of(self._resolved.settings),
                 keeps_content=kept.content,
                 max_spend=spend.max_spend,
                 summariser_timeout_s=spend.timeout_s,

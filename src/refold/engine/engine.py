@@ -54,6 +54,7 @@ from refold.engine.journal import (
     read_fill_level,
     read_learned,
 )
+from refold.engine.message_search import TurnVectors, find_messages, is_able
 from refold.engine.recall import RECENT_CALLS, holds_all, newest_reply, passage
 from refold.engine.retention import (
     MAX_SHARE,
@@ -69,8 +70,10 @@ from refold.engine.session_search import Meaning, checked, find_sessions
 from refold.engine.settings import (
     SUMMARISER_TIMEOUT_S,
     ConversationSettings,
+    NamedEmbedder,
     NamedSummariser,
     Prompt,
+    named_embedder,
     policy_for,
     state_for,
 )
@@ -210,8 +213,8 @@ class Engine:
         store: a URL (`sqlite:///path`, `postgresql://…`, `memory:`), a path, or a store; by default the
             default file.
         owner: the owner; every query is restricted to its conversations.
-        embedder: finds sessions by meaning. By default, for a URL, the embedder of the extra `search` if that
-            is installed.
+        embedder: finds messages and sessions by meaning: an object, or a name: `static` (extra `search`), `onnx` (extra `onnx`), or a
+            model such as `openai:text-embedding-3-small`. By default, for a URL, the static one if it is installed.
         keeps_content: False stores counts and times, but no text.
         keep_days: days after which an idle conversation is deleted; None for never.
         max_expired_share: the share of all conversations that one run may delete.
@@ -240,7 +243,7 @@ class Engine:
         summariser_timeout_s: float = SUMMARISER_TIMEOUT_S,
         max_spend: float | None = None,
         on_event: Listener | None = None,
-        embedder: Embedder | InstalledEmbedder | None = InstalledEmbedder(),  # noqa: B008  # a frozen value
+        embedder: Embedder | InstalledEmbedder | str | None = InstalledEmbedder(),  # noqa: B008  # a frozen value
         keeps_content: bool = True,
         keep_days: float | None = None,
         max_expired_share: float = MAX_SHARE,
@@ -253,6 +256,8 @@ class Engine:
         if not isinstance(store, str | PathLike) and store is not None:
             hint = "give a URL such as sqlite:///chats.db, a path, or a `refold.Store`"
             check_members(store, "store", "commit", "close", hint=hint)
+        if isinstance(embedder, str):
+            embedder = named_embedder(embedder)
         if embedder is not None and not isinstance(embedder, InstalledEmbedder):
             check_members(
                 embedder, "embedder", "name", hint="leave it out, or give None for no search by meaning"
@@ -332,7 +337,12 @@ class Engine:
         from refold.stores.memory import MemoryStore
 
         is_unasked = isinstance(embedder, StaticEmbedder) and isinstance(self._store, MemoryStore)
-        return Meaning(embedder, is_quiet=is_unasked)
+        turns = (
+            TurnVectors(self.store, self.owner, embedder)
+            if embedder is not None and self.keeps_content and is_able()
+            else None
+        )
+        return Meaning(embedder, turns=turns, is_quiet=is_unasked)
 
     @cached_property
     def _retention(self) -> Retention | None:
@@ -684,7 +694,9 @@ class Engine:
         check_text(name, "name")
         words = limit_query(words)
         most, branches = checked(limit), dict[str, str]()
-        hits = await self.store.search(self.owner, words, conversation=name, limit=COPIES * most)
+        hits = await find_messages(
+            self.store, self.owner, self._meaning.turns, words, conversation=name, limit=COPIES * most
+        )
         messages = await self._stored(hits)
         found = dict[tuple[str, bytes], tuple[SearchHit, Head | None, StoredMessage | None]]()
         for hit in hits:
@@ -810,7 +822,16 @@ class Engine:
         seen_to = await self.store.forget_plans(self.owner, now - LEASE_S)
         if self.keeps_content:
             seen_to += await self._meaning.catch_up(self.store, self.owner, now)
+            if (turns := self._meaning.turns) is not None:
+                turns.begin()
         return seen_to + await sweep(self.store, self.owner, now)
+
+    async def embed_messages(self) -> int:
+        """Embed the messages that have no vector yet, such as those of an earlier version, and return how many were looked at. It
+        happens in the background anyhow; this waits for it.
+        """
+        turns = self._meaning.turns
+        return await turns.catch_up() if turns is not None else 0
 
     async def retain(self) -> int:
         """Delete conversations that were idle for `keep_days`, if that is set, once an hour at most. Return
@@ -834,6 +855,8 @@ class Engine:
     async def rest(self) -> None:
         """Stop the background work of open conversations; the store stays open."""
         await asyncio.gather(*(talk.close() for talk in list(self._opened)))
+        if (turns := self._meaning.turns) is not None:
+            await turns.close()
 
     async def close(self) -> None:
         """Stop the background work of open conversations while its results can still be stored, and close the
@@ -845,6 +868,8 @@ class Engine:
             await self.rest()
             if self._named_summariser is not None:
                 await self._named_summariser.close()
+            if isinstance(self._embedder, NamedEmbedder):
+                await self._embedder.close()  # it connects again if it is asked again
         finally:
             await self._store.close()
             if self._url is not None:  # it can be opened again
@@ -852,6 +877,7 @@ class Engine:
                 self.__dict__.pop("_retention", None)
                 self.__dict__.pop("known_time", None)
                 self.__dict__.pop("cache", None)
+                self.__dict__.pop("_meaning", None)
 
     async def __aenter__(self) -> Self:
         return await self.start()

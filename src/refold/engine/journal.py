@@ -693,6 +693,8 @@ class Journal:
         at = await self._known_time.not_before(whole.at)
         whole = whole if at == whole.at else structs.replace(whole, at=at)
         self.head = await self.store.commit(self.head, whole)
+        if self.meaning.turns is not None and self.keeps_content:
+            self.meaning.turns.note(len(whole.messages))
         self.instructions = instructions.as_stored() if whole.blobs else instructions
 
     async def undo(self, state: State, change: Compaction) -> None:

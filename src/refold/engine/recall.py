@@ -23,6 +23,7 @@ from refold.core.shown import handle_of, part_of
 from refold.engine import actions
 from refold.engine.arguments import check_text
 from refold.engine.journal import Journal
+from refold.engine.message_search import find_messages
 from refold.engine.state import State
 from refold.model.errors import Damaged, NotFound
 from refold.model.message import Message, Part, Reasoning
@@ -151,8 +152,14 @@ async def recall(journal: Journal, state: State, handle: str) -> Message | Summa
 async def search(journal: Journal, state: State, query: str, *, max_tokens: int) -> str:
     """Return passages of the whole conversation that match the words, each with its handle."""
     store, head = journal.store, journal.head
-    found = await store.search(
-        head.owner, query, conversation=head.conversation, branch=head, limit=MOST_HITS
+    found = await find_messages(
+        store,
+        head.owner,
+        journal.meaning.turns,
+        query,
+        conversation=head.conversation,
+        branch=head,
+        limit=MOST_HITS,
     )
     # A model searches by a tool call that has no result yet: without this limit it would find its own
     # question first.

@@ -1,6 +1,6 @@
-"""Search for sessions: by id, by the words of their messages, and by the meaning of their summaries.
+"""Search for sessions: by id, by their messages, and by the meaning of their summaries.
 
-Words and meaning give two ranked lists of the same sessions, and their scores cannot be compared. So the
+Messages and summaries give two ranked lists of the same sessions, and their scores cannot be compared. So the
 lists are merged by rank: each list gives a session a share that shrinks with its rank, and a session in both
 lists rises above one that is in only one.
 """
@@ -13,11 +13,14 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
+from refold.core.search.query import parse_query
+from refold.core.search.rank import rank_by_best
 from refold.core.secrets.redact import holds_secret, redact, values_of
+from refold.engine.message_search import FUSED, TurnVectors, find_messages, has_meaning
 from refold.model.errors import ConfigError, Damaged
 from refold.model.message import user
 from refold.ports.models import Embedder
-from refold.ports.records import Batch, Embedding, Session, StoredSummary
+from refold.ports.records import Batch, Embedding, SearchHit, Session, StoredSummary
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 
@@ -41,8 +44,12 @@ _NO_MEANING = "this search goes by words and not by meaning (%s). The next one t
 class Meaning:
     """Embeds summaries and search words. The embedder may fail, or be missing: then search works by words."""
 
-    def __init__(self, embedder: Embedder | None = None, *, is_quiet: bool = False) -> None:
+    def __init__(
+        self, embedder: Embedder | None = None, *, turns: TurnVectors | None = None, is_quiet: bool = False
+    ) -> None:
         self._embedder = embedder
+        self.turns = turns
+        """The vectors of messages; None if there is no embedder."""
         self._is_quiet = is_quiet
         """True for the installed embedder in a store in memory: nobody chose it, and no program opens the store again, so
         a missing vector is no warning."""
@@ -169,15 +176,40 @@ async def find_sessions(
     """
     ids = await store.find_sessions(owner, words, limit) if _is_id(words) else []
     named = [one for one in ids if name in {"", one[0]}]
-    by_words = await _by_words(store, owner, words, name)
+    by_words = await store.search_sessions(owner, words, conversation=name, limit=SESSIONS)
     by_meaning = await _by_meaning(store, owner, meaning, words, name)
-    found = {one.id: (place, one) for place, one in (*named, *merged(by_words, by_meaning))}
+    if meaning.turns is not None and has_meaning(parse_query(words), by_words):
+        by_messages = await _by_messages(store, owner, meaning.turns, words, name)
+        ranked = [*by_messages, *merged(by_words, by_meaning)]
+    else:
+        ranked = merged(by_words, by_meaning)
+    found = dict[str, Named]()
+    for place, one in (*named, *ranked):
+        found.setdefault(one.id, (place, one))
     return list(found.values())[:limit]
 
 
-async def _by_words(store: Store, owner: str, words: str, name: str) -> list[Named]:
-    """Return sessions whose messages contain the words."""
-    return await store.search_sessions(owner, words, conversation=name, limit=SESSIONS)
+async def _by_messages(store: Store, owner: str, turns: TurnVectors, words: str, name: str) -> list[Named]:
+    """Return sessions by their best messages, which match by words and by meaning."""
+    hits = await find_messages(store, owner, turns, words, conversation=name, limit=2 * FUSED)
+    holders = await _holders(store, owner, hits)
+    found = {one.id: (hit.conversation, one) for hit, one in zip(hits, holders, strict=True) if one}
+    ranked = rank_by_best(
+        [(one.id, hit.score) for hit, one in zip(hits, holders, strict=True) if one is not None]
+    )
+    return [found[which] for which in ranked]
+
+
+async def _holders(store: Store, owner: str, hits: Sequence[SearchHit]) -> list[Session | None]:
+    """Return the live session of each message."""
+    sessions = await store.holding(owner, [(hit.branch, hit.seq) for hit in hits])
+    of_branch = dict[str, dict[str, Session]]()
+    for one in sessions:
+        of_branch.setdefault(one.branch, {})[one.id] = one
+    return [
+        next((one for one in of_branch.get(hit.branch, {}).values() if one.holds(hit.seq)), None)
+        for hit in hits
+    ]
 
 
 async def _by_meaning(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:

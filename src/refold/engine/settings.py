@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from msgspec import Struct, structs
 
@@ -41,14 +41,17 @@ from refold.model.message import Message, system
 from refold.model.summary import Summary
 from refold.model.tokens import Prices, TokenCounter, Usage, call_cost
 from refold.model.window import Fixed
-from refold.ports.models import PaidQuestion, Summariser, SummaryCache, SummaryTask, Upstream
+from refold.ports.models import Embedder, PaidQuestion, Summariser, SummaryCache, SummaryTask, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.catalog import WindowSize, find_model, window_for
 from refold.tokens.counters import counter_for
-from refold.upstreams import Provider, open_upstream
+from refold.upstreams import Provider, open_embedder, open_upstream
 from refold.upstreams.provider import KNOWN, ProviderKey, complete, provider_of
 from refold.wire.anthropic import decode_system
 from refold.wire.sdk import as_json, read_message, read_tools
+
+if TYPE_CHECKING:
+    from refold.embeddings import LocalEmbedder
 
 Prompt: TypeAlias = "str | Sequence[object] | None"
 
@@ -398,6 +401,49 @@ class _Connection:
         async with self._lock:
             self._opened = None
             await self._stack.aclose()
+
+
+class NamedEmbedder:
+    """A model of a provider that gives vectors. Its connection is opened for the first text, and closed by `close`.
+
+    Raises:
+        ConfigError: the provider is incomplete, gives no vectors, or its key is missing.
+    """
+
+    def __init__(self, provider: Provider, environ: Mapping[str, str] = os.environ) -> None:
+        self._provider, self._environ = complete(provider), environ
+        ProviderKey(self._provider, environ)  # a missing key is found now
+        self.name = f"{self._provider.name}:{self._provider.model}"
+        self.least = -1.0  # not measured for arbitrary models
+        self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
+        self._opened: Embedder | None = None
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        async with self._lock:
+            if self._opened is None:
+                opening = open_embedder(self._provider, environ=self._environ)
+                self._opened = await self._stack.enter_async_context(opening)
+        return await self._opened.embed(texts)
+
+    async def close(self) -> None:
+        async with self._lock:
+            self._opened = None
+            await self._stack.aclose()
+
+
+def named_embedder(name: str, environ: Mapping[str, str] = os.environ) -> Embedder | None:
+    """Return an embedder by its name: `auto`, `static`, `onnx`, `off`, or a model such as `openai:text-embedding-3-small` or
+    `my-model@http://localhost:8000/v1`.
+
+    Raises:
+        ConfigError: there is no such provider, or its key is missing.
+        MissingExtra: the extra of the named one is not installed.
+    """
+    if name in {"auto", "static", "onnx", "off"}:
+        from refold.embeddings import installed
+
+        return installed(cast("LocalEmbedder", name))
+    return NamedEmbedder(provider_of(name), environ)
 
 
 def summariser_for(

@@ -31,10 +31,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from refold.config import Resolved
+from refold.config.upstream import embedder_of
 from refold.dashboard.app import Dashboard
 from refold.dashboard.browser_access import BrowserSessions
 from refold.dashboard.workspace import StoreBackend
-from refold.embeddings import installed
 from refold.engine.engine import OWNER
 from refold.gateway.admin import Admin, EventStream
 from refold.gateway.app import Gateway
@@ -200,7 +200,12 @@ async def open_gateway(
         check_binding(rules, has_keys=await store.has_keys())
         metrics = installed_metrics(server.metrics_port)
         gateway = Gateway(
-            store, resolved, targets, embedder=installed(), metrics=metrics, telemetry=installed_telemetry()
+            store,
+            resolved,
+            targets,
+            embedder=embedder_of(resolved.settings, environ),
+            metrics=metrics,
+            telemetry=installed_telemetry(),
         )
         stack.push_async_callback(gateway.close)
         gateway.window_reports.begin(targets)

@@ -164,6 +164,39 @@ class Embedding(Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
+class TurnGap(Struct, frozen=True):
+    """Messages of a branch that an embedder has not seen: from number `first` up to, not including, `last`."""
+
+    branch: str
+    first: int
+    last: int
+
+
+class TurnBlock(Struct, frozen=True, kw_only=True):
+    """The vectors of a run of messages of one branch. Those that must not be found, and tool results, have none."""
+
+    branch: str
+    name: str
+    """The name of the embedder."""
+    first: int
+    last: int
+    seqs: tuple[int, ...]
+    codes: bytes
+    """The signs of each vector, as bits: few bytes, so that the nearest of a million can be looked for in memory."""
+    vectors: bytes
+    """All vectors, one after another, as signed bytes; see `refold.core.search.vectors`."""
+
+
+class TurnCodes(Struct, frozen=True):
+    """A stored `TurnBlock` without the vectors themselves."""
+
+    id: int
+    conversation: str
+    branch: str
+    seqs: tuple[int, ...]
+    codes: bytes
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """One request to a provider."""
 
@@ -501,6 +534,8 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     branch: str
     seq: int
     score: float
+    is_whole: bool = False
+    """Whether it has all of several words itself."""
 
 
 # Read stored messages: the one way from the bytes of a store to a `Message`. Engine, search,

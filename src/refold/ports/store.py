@@ -42,6 +42,9 @@ from refold.ports.records import (
     Session,
     StoredMessage,
     StoredSummary,
+    TurnBlock,
+    TurnCodes,
+    TurnGap,
 )
 
 
@@ -430,7 +433,7 @@ class SummaryCacheRows(Protocol):
 
 
 class Embeddings(Protocol):
-    """Vectors of closed sessions, and the search by them."""
+    """Vectors of closed sessions and of messages, and the search by them."""
 
     async def embed(self, owner: str, embeddings: Sequence[Embedding]) -> int:
         """Store vectors of closed sessions, and return their number. A vector of a summary that the session no longer has is
@@ -459,6 +462,30 @@ class Embeddings(Protocol):
         """The closed sessions with the nearest vectors of this name, best first, each with its conversation. `least` is the
         smallest cosine of a result.
         """
+        ...
+
+    async def turn_gaps(self, owner: str, name: str, limit: int = 100) -> list[TurnGap]:
+        """Branches with messages that an embedder has not seen, the newest branch first."""
+        ...
+
+    async def turn_messages(self, owner: str, gap: TurnGap) -> list[StoredMessage]:
+        """The messages of a gap that may be found, of people and models, without times and tokens."""
+        ...
+
+    async def put_turns(self, owner: str, block: TurnBlock) -> bool:
+        """Store the vectors of a run of messages; False if the branch is gone, or another program has stored them."""
+        ...
+
+    async def turn_codes(
+        self, owner: str, name: str, *, conversation: str = "", after: int = 0, limit: int = 1_000
+    ) -> list[TurnCodes]:
+        """A page of blocks without their vectors, by id."""
+        ...
+
+    async def turn_vectors(
+        self, owner: str, places: Sequence[tuple[int, int]], size: int
+    ) -> dict[tuple[int, int], bytes]:
+        """Vectors of `size` bytes by the id of their block and their position in it; deleted ones are left out."""
         ...
 
 

@@ -53,6 +53,9 @@ from refold.ports.records import (
     Session,
     StoredMessage,
     StoredSummary,
+    TurnBlock,
+    TurnCodes,
+    TurnGap,
     copied_compaction,
     copied_raw_arrivals,
     counted,
@@ -188,6 +191,8 @@ class OwnerTables:
         self.compactions: dict[str, Compaction] = {}
         self.summaries: dict[str, StoredSummary] = {}
         self.embeddings: dict[str, dict[str, Embedding]] = {}
+        self.turns: dict[int, TurnBlock] = {}
+        self.last_turn = 0
         self.calls: dict[str, Call] = {}
         self.replies: dict[str, bytes] = {}
         self.call_days: dict[tuple[object, ...], CallSum] = {}
@@ -408,6 +413,7 @@ class OwnerTables:
             del self.heads[branch], self.messages[branch], self.texts[branch]
         self.sessions = {key: row for key, row in self.sessions.items() if row.branch not in gone}
         self.embeddings = {key: kept for key, kept in self.embeddings.items() if key in self.sessions}
+        self.turns = {key: row for key, row in self.turns.items() if row.branch not in gone}
         self.compactions = {key: row for key, row in self.compactions.items() if row.branch not in gone}
         self.calls = {key: row for key, row in self.calls.items() if row.branch not in gone}
         self.replies = {key: body for key, body in self.replies.items() if key in self.calls}
@@ -816,6 +822,55 @@ class MemoryStore:
         named = [(tables.heads[row.branch].conversation, row, one.vector) for row, one in kept if one]
         found.take(((place, row), one) for place, row, one in named if conversation in {"", place})
         return found.best
+
+    async def turn_gaps(self, owner: str, name: str, limit: int = 100) -> list[TurnGap]:
+        tables = self._tables(owner)
+        done = {one: head.base_seq for one, head in tables.heads.items()}
+        for block in tables.turns.values():
+            if block.name == name:
+                done[block.branch] = max(done[block.branch], block.last)
+        gaps = [TurnGap(one, done[one], head.next_seq) for one, head in tables.heads.items()]
+        return [gap for gap in reversed(gaps) if gap.first < gap.last][:limit]
+
+    async def turn_messages(self, owner: str, gap: TurnGap) -> list[StoredMessage]:
+        tables = self._tables(owner)
+        head = tables.heads.get(gap.branch)
+        if head is None:
+            return []
+        begins, texts = head.base_seq, tables.texts[gap.branch]
+        own = zip(tables.messages[gap.branch], texts, strict=True)
+        part = list(own)[gap.first - begins : gap.last - begins]
+        return [one for one, text in part if text and one.role in {"user", "assistant"}]
+
+    async def put_turns(self, owner: str, block: TurnBlock) -> bool:
+        tables = self._tables(owner)
+        known = {(one.branch, one.name, one.first) for one in tables.turns.values()}
+        if block.branch not in tables.heads or (block.branch, block.name, block.first) in known:
+            return False
+        tables.last_turn += 1
+        tables.turns[tables.last_turn] = block
+        return True
+
+    async def turn_codes(
+        self, owner: str, name: str, *, conversation: str = "", after: int = 0, limit: int = 1_000
+    ) -> list[TurnCodes]:
+        tables = self._tables(owner)
+        found = [
+            TurnCodes(which, tables.heads[one.branch].conversation, one.branch, one.seqs, one.codes)
+            for which, one in tables.turns.items()
+            if which > after and one.name == name
+        ]
+        return [one for one in found if conversation in {"", one.conversation}][:limit]
+
+    async def turn_vectors(
+        self, owner: str, places: Sequence[tuple[int, int]], size: int
+    ) -> dict[tuple[int, int], bytes]:
+        known = self._tables(owner).turns
+        return {
+            (which, at): known[which].vectors[at * size : (at + 1) * size]
+            for which, at in places
+            if which in known
+        }
 
     async def calls(self, owner: str, conversation: str, limit: int = 1_000) -> list[Call]:
         tables = self._tables(owner)

@@ -92,7 +92,13 @@ def find_messages(query: Query, source: MatchSource, limit: int) -> Generator[An
     )
     kept = (yield from source.findable(sorted(beside))) if beside else set()
     return [
-        SearchHit(conversation=one.conversation, branch=one.branch, seq=one.seq, score=one.score)
+        SearchHit(
+            conversation=one.conversation,
+            branch=one.branch,
+            seq=one.seq,
+            score=one.score,
+            is_whole=one.is_whole,
+        )
         for one in ranked
         if one.is_match or (one.branch, one.seq) in kept
     ][:limit]

@@ -95,22 +95,29 @@ BACKFILL_BATCH = 1_000
 
 
 def backfill(store: StoreUrl = "", as_json: Json = False) -> int:
-    """Count the calls and compactions of earlier versions in the sums by day, each once.
+    """Complete a store of an earlier version: the sums by day, each call and compaction once, and the vectors of messages.
 
-    The sums stay when a conversation is deleted. The store can be in use meanwhile, and the command can be stopped and run again.
+    The sums stay when a conversation is deleted; without an embedder there are no vectors. The store can be in use meanwhile, and the command can be stopped and run again.
     A store of an earlier version is upgraded first, by `refold db upgrade`.
     """
+    from refold.cli.settings import embedder_here
     from refold.cli.store_access import with_store
+    from refold.engine.engine import Engine
 
     async def act(opened: Store) -> int:
-        calls = compactions = 0
+        calls = compactions = embedded = 0
+        embedder = embedder_here()
         for owner in await opened.owners():
             while any(some := await opened.backfill(owner, BACKFILL_BATCH)):
                 calls, compactions = calls + some[0], compactions + some[1]
                 output.progress(f"counted {calls:,} calls and {compactions:,} compactions")
+            output.progress(f"making vectors of the messages of {plain(owner)}")
+            embedded += await Engine(opened, owner=owner, embedder=embedder).embed_messages()
         output.progress("")
         words = f"counted {plural(calls, 'call')} and {plural(compactions, 'compaction')} of earlier versions"
-        return _show({"calls": calls, "compactions": compactions}, words, as_json=as_json)
+        words += f"; made the vectors of {plural(embedded, 'message')}" if embedded else ""
+        done: dict[str, object] = {"calls": calls, "compactions": compactions, "embedded": embedded}
+        return _show(done, words, as_json=as_json)
 
     return with_store(store, act, tables="checked")
 

@@ -6,7 +6,7 @@ order. Nothing but the owner's own messages goes into it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import nlargest
 from math import log as ln
 from typing import TypeAlias
@@ -22,6 +22,12 @@ _NEIGHBOURS = ((-2, 0.2), (-1, 0.5), (1, 0.5), (2, 0.2))
 beside its question, and repeats few words of it."""
 _BEST = 3
 """Messages of a session that count for themselves; the second counts a half, the third a third."""
+
+_DAMPING = 10
+"""How slowly the share of a list shrinks with the rank."""
+_MEANING = 0.7
+"""The share of the list by meaning, where that of the list by words is 1. The best of four values for LoCoMo (1,391 questions), with
+static vectors and with a sentence model."""
 
 Place: TypeAlias = tuple[str, int]
 """A message: its branch and its number."""
@@ -44,6 +50,8 @@ class Ranked(Struct, frozen=True, gc=False):
     score: float
     is_match: bool = True
     """False for a message that has none of the words, and stands beside one that has."""
+    is_whole: bool = False
+    """True for a message that has all of several terms itself."""
 
 
 def rarity(count: int, size: int) -> float:
@@ -78,16 +86,16 @@ def rank_messages(
         for which, share in best.items():
             scores[which] = scores.get(which, 0.0) + share
     own = {(one.branch, one.seq) for one in matches}
-    for one in matches if is_whole_first and len(weights) > 1 else ():
-        if all(one.counts):
-            scores[one.branch, one.seq] += sum(weights)
+    whole = {(one.branch, one.seq) for one in matches if len(weights) > 1 and all(one.counts)}
+    for which in whole if is_whole_first else ():
+        scores[which] += sum(weights)
     found = nlargest(
         limit,
         ((which, score) for which, score in scores.items() if which[1] >= 0),
         key=lambda one: (one[1], one[0][1], conversations[one[0][0]], one[0][0]),
     )
     return [
-        Ranked(conversations[branch], branch, seq, score, (branch, seq) in own)
+        Ranked(conversations[branch], branch, seq, score, (branch, seq) in own, (branch, seq) in whole)
         for (branch, seq), score in found
     ]
 
@@ -125,3 +133,28 @@ def rank_sessions(
     most_whole, most_best = max(whole.values(), default=1.0) or 1.0, max(best.values(), default=1.0) or 1.0
     scored = [(holder, whole[holder] / most_whole + best[holder] / most_best) for holder in counts]
     return sorted(scored, key=lambda one: (-one[1], one[0]))
+
+
+def fuse(
+    by_words: Sequence[Place], by_meaning: Sequence[Place], whole: Collection[Place] = ()
+) -> list[tuple[Place, float]]:
+    """Merge two ranked lists of messages by reciprocal rank, best first. Of equals, the one that was found by words comes first.
+    `whole` are messages that have all of the words: they come before every other.
+    """
+    shares = dict.fromkeys(whole, 1.0)
+    for found, share in ((by_words, 1.0), (by_meaning, _MEANING)):
+        for rank, place in enumerate(found):
+            shares[place] = shares.get(place, 0.0) + share / (_DAMPING + rank)
+    return sorted(shares.items(), key=lambda one: -one[1])
+
+
+def rank_by_best(messages: Sequence[tuple[str, float]]) -> list[str]:
+    """Rank sessions by their best messages, given as session and score; the second of a session counts a half, the third a third."""
+    held = dict[str, list[float]]()
+    for session, score in messages:
+        held.setdefault(session, []).append(score)
+    sums = {
+        one: sum(score / place for place, score in enumerate(nlargest(_BEST, scores), 1))
+        for one, scores in held.items()
+    }
+    return sorted(sums, key=lambda one: -sums[one])

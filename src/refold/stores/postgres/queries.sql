@@ -198,6 +198,62 @@ JOIN head ON head.owner = :owner AND head.ordinal = (
 )
 ORDER BY page.updated_at DESC, page.ordinal DESC
 
+-- name: list_turn_codes
+-- A page of the signs of message vectors by one embedder, of an owner or a conversation, oldest first.
+SELECT turn.id, branch.conversation, turn.branch, turn.seqs, turn.codes
+FROM turn
+JOIN branch ON branch.owner = turn.owner AND branch.id = turn.branch
+WHERE turn.owner = :owner AND turn.name = :name AND turn.id > :after AND :conversation IN ('', branch.conversation)
+ORDER BY turn.id
+LIMIT :limit
+
+-- name: list_turn_gaps
+-- Branches of an owner with messages that an embedder has not seen, and the numbers of these, the newest branch first.
+SELECT id, done, next_seq
+FROM (
+    SELECT
+        ordinal, id, next_seq,
+        coalesce(
+            (
+                SELECT max(turn.last) FROM turn
+                WHERE turn.owner = branch.owner AND turn.branch = branch.id AND turn.name = :name
+            ),
+            base_seq
+        ) AS done
+    FROM branch
+    WHERE owner = :owner
+) AS known
+WHERE next_seq > done
+ORDER BY ordinal DESC
+LIMIT :limit
+
+-- name: list_turn_messages
+-- Messages of people and models in a range of a branch that a search may find: their words are in the index.
+SELECT seq, role, format, body
+FROM message
+WHERE owner = :owner AND branch = :branch AND seq >= :first AND seq < :last AND role IN ('user', 'assistant')
+    AND EXISTS (
+        SELECT 1 FROM words
+        WHERE words.owner = message.owner AND words.branch = message.branch AND words.seq = message.seq
+    )
+ORDER BY seq
+
+-- name: list_turn_vectors
+-- Vectors of messages by row and place in it; a row that is not there any more, or is another owner's, gives none.
+SELECT turn.id, place.at, substring(turn.vectors FROM 1 + place.at * :size FOR :size)
+FROM (
+    SELECT CAST(value ->> 0 AS bigint) AS id, CAST(value ->> 1 AS integer) AS at
+    FROM json_array_elements(CAST(:places AS json))
+) AS place
+JOIN turn ON turn.id = place.id AND turn.owner = :owner
+
+-- name: put_turns
+-- Keep the vectors of a run of messages, unless another program was first.
+INSERT INTO turn (owner, branch, name, first, last, seqs, codes, vectors)
+SELECT owner, id, :name, :first, :last, :seqs, :codes, :vectors FROM branch WHERE owner = :owner AND id = :branch
+ON CONFLICT DO NOTHING
+RETURNING id
+
 -- name: sum_tokens_since
 -- The tokens of the messages of some branches, each from a number on.
 SELECT message.branch, CAST(sum(message.tokens) AS bigint)

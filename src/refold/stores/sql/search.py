@@ -1,4 +1,4 @@
-"""Search by words and by vectors, and the vectors of closed sessions.
+"""Search by words and by vectors, and the vectors of closed sessions and of messages.
 
 The statements count the terms of a query in messages; `refold.core.search.rank` ranks them. A vector belongs to one summary: it is stored only for a closed session that has this
 summary, and deleted when the session is opened again, so that no search finds a session by a summary it no longer has.
@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
 
 from refold.core.search.query import Query, Term, parse_query
 from refold.core.search.rank import Match, Place, rank_sessions
 from refold.core.search.terms import Phrase
-from refold.ports.records import Embedding, Head, SearchHit, Session
+from refold.ports.records import (
+    Embedding,
+    Head,
+    SearchHit,
+    Session,
+    StoredMessage,
+    TurnBlock,
+    TurnCodes,
+    TurnGap,
+)
 from refold.stores.search import CONSIDERED, Nearest, find_matches, find_messages, session_holding, within
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import line
@@ -243,3 +252,38 @@ def nearest(
     best = {which: place for place, which in found.best}
     sessions = yield "get_session", [{"owner": owner, "id": which} for which in best]
     return [(best[one.id], one) for one in map(rows.to_session, sessions)]
+
+
+def turn_gaps(owner: str, name: str, limit: int = 100) -> Transaction[list[TurnGap]]:
+    found = yield "list_turn_gaps", {"owner": owner, "name": name, "limit": limit}
+    return [TurnGap(*row) for row in found]
+
+
+def turn_messages(owner: str, gap: TurnGap) -> Transaction[list[StoredMessage]]:
+    found = yield "list_turn_messages", {"owner": owner, **structs.asdict(gap)}
+    return [
+        StoredMessage(seq=seq, role=role, format=wire, body=bytes(body)) for seq, role, wire, body in found
+    ]
+
+
+def put_turns(owner: str, block: TurnBlock) -> Transaction[bool]:
+    row = {"owner": owner, **structs.asdict(block), "seqs": _spell(block.seqs)}
+    return bool((yield "put_turns", row))
+
+
+def turn_codes(
+    owner: str, name: str, *, conversation: str = "", after: int = 0, limit: int = 1_000
+) -> Transaction[list[TurnCodes]]:
+    asked = {"owner": owner, "name": name, "conversation": conversation, "after": after, "limit": limit}
+    found = yield "list_turn_codes", asked
+    return [
+        TurnCodes(which, place, branch, json.decode(seqs, type=tuple[int, ...]), bytes(codes))
+        for which, place, branch, seqs, codes in found
+    ]
+
+
+def turn_vectors(
+    owner: str, places: Sequence[tuple[int, int]], size: int
+) -> Transaction[dict[tuple[int, int], bytes]]:
+    found = yield "list_turn_vectors", {"owner": owner, "places": _spell(places), "size": size}
+    return {(which, at): bytes(vector) for which, at, vector in found}

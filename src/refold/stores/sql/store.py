@@ -124,6 +124,11 @@ class SqlStore:
     embeddings = _reads(index.embeddings)
     unembedded = _reads(index.unembedded)
     nearest = _reads(index.nearest)
+    turn_gaps = _reads(index.turn_gaps)
+    turn_messages = _reads(index.turn_messages)
+    put_turns = _writes(index.put_turns)
+    turn_codes = _reads(index.turn_codes)
+    turn_vectors = _reads(index.turn_vectors)
 
     # Summary jobs and the cache of summaries
     plan = _writes(jobs.plan)

@@ -1,0 +1,330 @@
+"""Search for messages by words and by meaning: the one ranking behind `search`, `recall`, the recall tool and MCP.
+
+Vectors of messages are made after the messages are stored: in the background when enough of them wait, and before a search. They are
+stored in blocks, one for a run of messages of a branch. A search keeps the signs of all vectors in memory and reads the vectors
+of the candidates from the store, so a deleted message is not found even if its signs are still in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from refold.core.search.query import Query, parse_query
+from refold.core.search.rank import Place, fuse
+from refold.core.search.vectors import code_rows, cosines, nearest_codes, pack, window_text
+from refold.core.secrets.redact import redact, values_of
+from refold.model.errors import Damaged, StoreError
+from refold.model.message import user
+from refold.ports.models import Embedder
+from refold.ports.records import Head, SearchHit, StoredMessage, TurnBlock, TurnCodes, TurnGap, read_body
+from refold.ports.store import Store
+from refold.text_work import run_text_work
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_log = logging.getLogger("refold")
+
+TOGETHER = 32
+"""New messages that are embedded together, in the background: one transaction for so many costs an append next to nothing."""
+PAGE = 64
+"""Most messages of a block: as many texts as every provider takes in one request."""
+SEARCH_PATIENCE_S = 3.0
+"""Longest time that a search waits for the vectors of the newest messages, and of its words. It goes on without them."""
+PATIENCE_S = 60.0
+"""Timeout for the vectors of one block, in the background."""
+FUSED = 100
+"""Messages of each list, by words and by meaning, that are merged."""
+CANDIDATES = 400
+"""Messages that are chosen by the signs of their vectors."""
+OVERLAP = 100
+"""Block ids that are read again: PostgreSQL may commit a lower id after a higher one."""
+MOST_SCOPES = 8
+"""Scopes whose signs stay in memory: 32 bytes for a message with the static vectors."""
+GAPS = 100
+
+
+class TurnVectors:
+    """The vectors of one owner's messages, by one embedder."""
+
+    def __init__(self, store: Store, owner: str, embedder: Embedder) -> None:
+        self._store, self._owner, self._embedder = store, owner, embedder
+        self._waiting = 0
+        self._task: asyncio.Task[int] | None = None
+        self._lock = asyncio.Lock()
+        self._scopes: dict[str, _Scope] = {}
+
+    def note(self, messages: int) -> None:
+        """Count stored messages. When there are enough, they are embedded in the background."""
+        self._waiting += messages
+        if self._waiting >= TOGETHER:
+            self.begin()
+
+    def begin(self) -> asyncio.Task[int]:
+        """Embed what waits, in the background."""
+        if self._task is None or self._task.done():
+            self._waiting = 0
+            self._task = asyncio.create_task(self.catch_up())
+        return self._task
+
+    async def catch_up(self) -> int:
+        """Embed the messages that have no vector, and return how many messages were seen. A failure of the embedder leaves them for
+        the next time.
+        """
+        seen = 0
+        try:
+            async with self._lock:
+                while gaps := await self._store.turn_gaps(self._owner, self._embedder.name, GAPS):
+                    before = seen
+                    for gap in gaps:
+                        while gap.first < gap.last:
+                            last = min(gap.last, gap.first + PAGE)
+                            seen += await self._embed(TurnGap(gap.branch, gap.first, last))
+                            gap = TurnGap(gap.branch, last, gap.last)
+                    if seen == before:
+                        break
+        except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the messages wait for the next time
+            # A store that fails, or was closed, tells the one who adds messages.
+            level = logging.DEBUG if isinstance(error, StoreError) else logging.WARNING
+            _log.log(
+                level,
+                "messages without a vector (%s). They are found by their words meanwhile",
+                type(error).__name__,
+            )
+        return seen
+
+    async def close(self) -> None:
+        """Stop the background work. What was not embedded is embedded the next time."""
+        task, self._task = self._task, None
+        if task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _embed(self, gap: TurnGap) -> int:
+        """Embed the messages of a gap, and return how many messages it has; 0 if another program was first."""
+        wider = TurnGap(gap.branch, max(0, gap.first - 1), gap.last)
+        rows = await self._store.turn_messages(self._owner, wider)
+        texts = await run_text_work(sum(len(row.body) for row in rows), _window_texts, rows, gap.first)
+        async with asyncio.timeout(PATIENCE_S):
+            vectors = await self._embedder.embed([text for _, text in texts]) if texts else []
+        if len(vectors) != len(texts):
+            raise ValueError("an embedder gave another number of vectors")
+        kept = [(seq, vector) for (seq, _), vector in zip(texts, vectors, strict=True) if vector]
+        codes, small = await asyncio.to_thread(pack, [vector for _, vector in kept])
+        block = TurnBlock(
+            branch=gap.branch, name=self._embedder.name, first=gap.first, last=gap.last,
+            seqs=tuple(seq for seq, _ in kept), codes=codes, vectors=small,
+        )  # fmt: skip
+        return gap.last - gap.first if await self._store.put_turns(self._owner, block) else 0
+
+    async def nearest(
+        self, words: str, *, conversation: str, line: dict[str, int], limit: int = FUSED
+    ) -> list[tuple[str, Place]]:
+        """The messages that are nearest to some words, each with its conversation; `line` restricts them to branches, each up to a
+        number. None if the embedder fails.
+        """
+        await asyncio.wait({self.begin()}, timeout=SEARCH_PATIENCE_S)
+        try:
+            async with asyncio.timeout(SEARCH_PATIENCE_S):
+                (vector,) = await self._embedder.embed([words])
+        except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the search goes on by words
+            _log.warning(
+                "this search goes by words and not by meaning (%s). The next one tries again",
+                type(error).__name__,
+            )
+            return []
+        if not vector:
+            return []
+        scope = await self._read_codes(conversation)
+        found = await run_text_work(scope.size, scope.nearest, vector, line)
+        size = len(vector) // 4
+        near = await self._store.turn_vectors(self._owner, [place for place, _, _ in found], size)
+        kept = [one for one in found if len(near.get(one[0], b"")) == size]
+        scores = cosines(vector, [near[place] for place, _, _ in kept])
+        scored = sorted(zip(scores, kept, strict=True), key=lambda one: (-one[0], one[1][0]))
+        least = float(getattr(self._embedder, "least_message", self._embedder.least))
+        return [(place, where) for score, (_, place, where) in scored[:limit] if score >= least]
+
+    async def _read_codes(self, conversation: str) -> _Scope:
+        """The signs of all vectors of a conversation, or of all; only what is new is read."""
+        scope = self._scopes.pop(conversation, None) or _Scope()
+        while page := await self._store.turn_codes(
+            self._owner,
+            self._embedder.name,
+            conversation=conversation,
+            after=scope.read_from(),
+            limit=1_000 + OVERLAP,
+        ):
+            if not scope.take(page):
+                break
+        self._scopes[conversation] = scope  # the last one used
+        while len(self._scopes) > MOST_SCOPES:
+            del self._scopes[next(iter(self._scopes))]
+        return scope
+
+
+class _Rows(Struct, frozen=True):
+    """The signs of some blocks in one table."""
+
+    rows: NDArray[Any]
+    blocks: tuple[TurnCodes, ...]
+    starts: tuple[int, ...]
+    """The row of the first vector of each block."""
+
+
+class _Scope:
+    """The signs of the vectors that one search may look at."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Rows] = []
+        self._known: set[int] = set()
+        self._last = 0
+
+    @property
+    def size(self) -> int:
+        """A measure of the work: bytes."""
+        return sum(part.rows.nbytes for part in self._parts)
+
+    def read_from(self) -> int:
+        return max(0, self._last - OVERLAP)
+
+    def take(self, page: Sequence[TurnCodes]) -> bool:
+        """Add blocks; False if all of them were known."""
+        new = [one for one in page if one.id not in self._known]
+        self._known.update(one.id for one in new)
+        self._last = max(self._last, *(one.id for one in page))
+        # The blocks of the last part are put together with the new ones, so that there are few parts.
+        small = self._parts.pop().blocks if self._parts and len(self._parts[-1].blocks) < _PART else ()
+        blocks = (*small, *(one for one in new if one.seqs))
+        if blocks:
+            self._parts.append(_table(blocks))
+        return bool(new)
+
+    def nearest(self, vector: bytes, line: dict[str, int]) -> list[tuple[tuple[int, int], str, Place]]:
+        """The messages with the most signs in common: block and position, conversation, branch and number."""
+        from bisect import bisect_right
+
+        found = list[tuple[int, tuple[int, int], str, Place]]()
+        for part in self._parts:
+            if part.rows.shape[1] * part.rows.itemsize != (len(vector) // 4 + 7) // 8:
+                continue  # of another dimension
+            limit = CANDIDATES * (5 if line else 1)  # of other branches may be many
+            for row, differ in zip(*nearest_codes(vector, part.rows, limit), strict=True):
+                at = bisect_right(part.starts, int(row)) - 1
+                block = part.blocks[at]
+                seq = block.seqs[int(row) - part.starts[at]]
+                if not line or seq < line.get(block.branch, 0):
+                    place = block.id, int(row) - part.starts[at]
+                    found.append((int(differ), place, block.conversation, (block.branch, seq)))
+        found.sort(key=lambda one: one[:2])
+        return [(place, conversation, where) for _, place, conversation, where in found[:CANDIDATES]]
+
+
+_PART = 2_000
+"""Blocks of a part: a new block is put together with at most so many."""
+
+
+def _table(blocks: Sequence[TurnCodes]) -> _Rows:
+    starts, count = list[int](), 0
+    for one in blocks:
+        starts.append(count)
+        count += len(one.seqs)
+    return _Rows(code_rows(b"".join(one.codes for one in blocks), count), tuple(blocks), tuple(starts))
+
+
+def _window_texts(rows: Sequence[StoredMessage], first: int) -> list[tuple[int, str]]:
+    """The texts of messages from a number on, without secrets, each after the end of the message before it."""
+    texts, before = list[tuple[int, str]](), ""
+    for row in rows:
+        try:
+            message = read_body(row.body, row.format) if row.body else None
+        except Damaged:
+            message = None
+        text = message.text if message else ""
+        if row.seq >= first and text.strip():
+            whole = window_text(before, text)
+            texts.append((row.seq, redact(whole, known=values_of(user(whole)))))
+        before = text
+    return texts
+
+
+async def find_messages(
+    store: Store,
+    owner: str,
+    turns: TurnVectors | None,
+    words: str,
+    *,
+    conversation: str = "",
+    branch: Head | None = None,
+    limit: int = 20,
+) -> list[SearchHit]:
+    """Messages by words and, if there is an embedder, by meaning, best first.
+
+    Meaning takes part in a query of three words or more, and in one without fields whose words no message has. It takes no part where a
+    phrase must occur or must not. A message that has all of the words comes before every other.
+    """
+    query = parse_query(words)
+    most = limit if turns is None else max(limit, FUSED)
+    hits = await store.search(owner, words, conversation=conversation, branch=branch, limit=most)
+    is_elsewhere = bool(conversation) and query.conversation not in {"", conversation}
+    if turns is None or is_elsewhere or not has_meaning(query, hits):
+        return hits[:limit]
+    line = await _line(store, branch) if branch else {}
+    asked = " ".join(" ".join(term.phrases[0]) for term in query.terms) if query.has_fields else words
+    near = await turns.nearest(asked, conversation=conversation or query.conversation, line=line)
+    if query.is_dated or query.role:
+        near = await _matching(store, owner, query, near)
+    if not near:
+        return hits[:limit]
+    known = {(hit.branch, hit.seq): hit.conversation for hit in hits}
+    names = {place: name for name, place in near} | known
+    whole = [(hit.branch, hit.seq) for hit in hits if hit.is_whole]
+    return [
+        SearchHit(conversation=names[place], branch=place[0], seq=place[1], score=score)
+        for place, score in fuse([*known], [place for _, place in near], whole)[:limit]
+    ]
+
+
+def has_meaning(query: Query, hits: Sequence[object]) -> bool:
+    """Whether meaning takes part in a search that has these matches by words."""
+    if query.required or query.excluded:
+        return False
+    return query.takes_neighbours or not (hits or query.is_dated or query.role)
+
+
+async def _line(store: Store, head: Head) -> dict[str, int]:
+    """The branches that hold the messages of one, each with the number at which its part ends."""
+    line, last, one = dict[str, int](), 1 << 62, head
+    while True:
+        line[one.branch] = last
+        base = await store.head(one.owner, one.conversation, one.base) if one.base else None
+        if base is None:
+            return line
+        last, one = min(last, one.base_seq), base
+
+
+async def _matching(
+    store: Store, owner: str, query: Query, near: Sequence[tuple[str, Place]]
+) -> list[tuple[str, Place]]:
+    """Those of the messages that the fields of a query allow."""
+    kept = set[Place]()
+    for name, branch in {(name, place[0]) for name, place in near}:
+        head = await store.head(owner, name, branch)
+        numbers = [place[1] for _, place in near if place[0] == branch]
+        kept |= {
+            (branch, row.seq)
+            for row in (await store.pick(head, numbers) if head else ())
+            if query.after <= row.at < query.before and query.role in {"", row.role}
+        }
+    return [one for one in near if one[1] in kept]
+
+
+def is_able() -> bool:
+    """Whether vectors of messages can be compared here: numpy is installed."""
+    return find_spec("numpy") is not None

@@ -1,0 +1,92 @@
+"""Every store keeps the vectors of messages in blocks, tells which messages have none, and deletes them with their conversation."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from msgspec import structs
+
+from refold.core.search.vectors import pack
+from refold.ports.records import Head, TurnBlock, TurnGap
+from refold.ports.store import Store
+from tests.contract.talks import ANNA, BORIS, begin, say
+from tests.contract.test_store_forks import fork
+
+
+def block(head: Head, first: int, last: int, *numbers: tuple[float, ...], name: str = "tiny") -> TurnBlock:
+    codes, vectors = pack([array("f", one).tobytes() for one in numbers])
+    seqs = tuple(range(first, first + len(numbers)))
+    return TurnBlock(
+        branch=head.branch, name=name, first=first, last=last, seqs=seqs, codes=codes, vectors=vectors
+    )
+
+
+async def codes(store: Store, owner: str = ANNA, **more) -> list[tuple[str, tuple[int, ...]]]:
+    return [(one.conversation, one.seqs) for one in await store.turn_codes(owner, "tiny", **more)]
+
+
+@pytest.mark.feature("L16")
+async def test_a_branch_has_a_gap_until_all_its_messages_were_seen_by_this_embedder(store):
+    head = await say(store, await begin(store), "a", "b", "c")
+    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.branch, 0, 3)]
+
+    assert await store.put_turns(ANNA, block(head, 0, 2, (1.0, 0.0)))
+    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.branch, 2, 3)]
+    assert await store.put_turns(ANNA, block(head, 2, 3))  # a message without a vector
+    assert await store.turn_gaps(ANNA, "tiny") == []
+    assert await store.turn_gaps(ANNA, "other") == [TurnGap(head.branch, 0, 3)]
+    assert await store.turn_gaps(BORIS, "tiny") == []
+
+
+@pytest.mark.feature("L16")
+async def test_of_two_programs_that_embed_the_same_messages_the_first_one_counts(store):
+    head = await say(store, await begin(store), "a", "b")
+    assert await store.put_turns(ANNA, block(head, 0, 1, (1.0, 0.0)))
+    assert not await store.put_turns(ANNA, block(head, 0, 2, (0.0, 1.0), (0.0, 1.0)))
+    assert not await store.put_turns(BORIS, block(head, 1, 2))
+    assert await codes(store) == [("talk", (0,))]
+
+
+@pytest.mark.feature("L16")
+async def test_a_fork_has_a_gap_only_for_its_own_messages(store):
+    head = await say(store, await begin(store), "a", "b", "c")
+    await store.put_turns(ANNA, block(head, 0, 3))
+    other = await say(store, await fork(store, head, 2), "d")
+    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(other.branch, 2, 3)]
+
+
+@pytest.mark.feature("L16")
+async def test_vectors_are_read_by_their_place_and_only_by_their_owner(store):
+    head = await say(store, await begin(store), "a", "b")
+    await store.put_turns(ANNA, block(head, 0, 2, (1.0, 0.0), (-0.6, 0.8)))
+    (row,) = await store.turn_codes(ANNA, "tiny")
+    places = [(row.id, 1), (row.id + 1_000, 0)]
+    assert await store.turn_vectors(ANNA, places, 2) == {(row.id, 1): array("b", [-95, 127]).tobytes()}
+    assert await store.turn_vectors(BORIS, places, 2) == {}
+    assert await store.turn_codes(ANNA, "tiny", after=row.id) == []
+    assert await codes(store, conversation="another") == []
+
+
+@pytest.mark.feature("L16")
+async def test_only_messages_of_people_and_models_that_may_be_found_are_embedded(store):
+    head = await begin(store)
+    head = await say(store, head, "a question")
+    rows = await store.turn_messages(ANNA, TurnGap(head.branch, 0, 1))
+    assert [(row.seq, row.role) for row in rows] == [(0, "user")]
+    assert await store.turn_messages(BORIS, TurnGap(head.branch, 0, 1)) == []
+
+
+@pytest.mark.feature("L16")
+async def test_a_deleted_conversation_takes_its_vectors_along(store):
+    kept, gone = await say(store, await begin(store, "kept"), "a"), await say(store, await begin(store), "b")
+    for head in (kept, gone):
+        await store.put_turns(ANNA, block(head, 0, 1, (1.0, 0.0)))
+    rows = await store.turn_codes(ANNA, "tiny")
+    await store.delete(ANNA, "talk")
+    assert await codes(store) == [("kept", (0,))]
+    found = await store.turn_vectors(ANNA, [(row.id, 0) for row in rows], 2)
+    assert len(found) == 1
+    again = await say(store, await begin(store), "c")
+    await store.put_turns(ANNA, structs.replace(block(again, 0, 1, (1.0, 0.0)), seqs=(0,)))
+    assert max(row.id for row in await store.turn_codes(ANNA, "tiny")) > max(row.id for row in rows)
