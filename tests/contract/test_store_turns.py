@@ -8,10 +8,13 @@ import pytest
 from msgspec import structs
 
 from refold.core.search.vectors import pack
+from refold.engine.engine import Engine
+from refold.model.errors import RefoldError, StoreError
 from refold.ports.records import Head, TurnBlock, TurnGap
 from refold.ports.store import Store
 from tests.contract.talks import ANNA, BORIS, begin, say
 from tests.contract.test_store_forks import fork
+from tests.embedder import Subjects
 
 
 def block(head: Head, first: int, last: int, *numbers: tuple[float, ...], name: str = "tiny") -> TurnBlock:
@@ -90,3 +93,68 @@ async def test_a_deleted_conversation_takes_its_vectors_along(store):
     again = await say(store, await begin(store), "c")
     await store.put_turns(ANNA, structs.replace(block(again, 0, 1, (1.0, 0.0)), seqs=(0,)))
     assert max(row.id for row in await store.turn_codes(ANNA, "tiny")) > max(row.id for row in rows)
+
+
+BAD = [
+    "",
+    "   ",
+    "the of and",
+    "x" * 10_240,
+    "what is the " * 1_000,
+    'NEAR(a b, 3) OR "',
+    "a* ^b c:d (e) AND NOT f",
+    "% _ \\ ' --",
+]
+OTHERS = [
+    "где корабль сейчас стоит",
+    "船はどこにありますか",
+    "أين السفينة الآن في البحر",
+    "\ud800 lone half of a pair",
+    "\x00 a null byte here",
+]
+
+
+@pytest.mark.feature("L16")
+async def test_a_message_is_found_by_meaning_in_its_branch_and_conversation_whatever_the_store(store):
+    engine = Engine(store, owner=ANNA, embedder=Subjects(), window=8_000)
+    talk = await engine.conversation("talk")
+    await talk.add({"role": "user", "content": "The boat left the harbour."})
+    await talk.add({"role": "assistant", "content": "It is gone now."})
+    other = await engine.conversation("talk", branch=(await engine.fork("talk", 1)))
+    await other.add({"role": "user", "content": "The invoice was paid."})
+    await (await engine.conversation("zoo")).add(
+        {"role": "user", "content": "The zebras are on the savanna."}
+    )
+
+    async def handles(words: str, **more) -> list[tuple[str, str]]:
+        return [(one.conversation, one.handle) for one in await engine.search(words, **more)]
+
+    assert ("talk", "#m0") in await handles("any vessel around here")
+    assert await handles("any vessel around here", name="zoo") == []
+    assert await handles("any vessel around here in:zoo") == []
+    assert await handles("any vessel around here after:2099") == []
+    assert await handles("vessel from:assistant") == []
+    assert await handles("vessel -storm") == [], "what is to be left out is a matter of words"
+    assert "harbour" in await other.recall("any vessel around here")
+    assert "harbour" in await talk.recall("any vessel around here")
+    assert "invoice" not in await talk.recall("was any money paid back"), "it is in another branch"
+    assert "invoice" in await other.recall("was any money paid back")
+    await engine.delete("talk")
+    assert await handles("any vessel around here") == []
+    await engine.rest()
+
+
+@pytest.mark.feature("L16")
+@pytest.mark.parametrize("words", [*BAD, *OTHERS], ids=range(len(BAD) + len(OTHERS)))
+async def test_whatever_is_typed_gives_results_or_a_clear_word(store, words):
+    engine = Engine(store, owner=ANNA, embedder=Subjects(), window=8_000)
+    talk = await engine.conversation("talk")
+    await talk.add({"role": "user", "content": "The boat left the harbour. The of and."})
+    for ask in (engine.search, engine.find_sessions, talk.recall):
+        found: object = []
+        try:
+            found = await ask(words)
+        except RefoldError as error:
+            found = error
+        assert isinstance(found, list | str) or (found.hint and not isinstance(found, StoreError))
+    await engine.rest()

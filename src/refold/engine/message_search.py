@@ -43,7 +43,7 @@ FUSED = 100
 """Messages of each list, by words and by meaning, that are merged."""
 CANDIDATES = 400
 """Messages that are chosen by the signs of their vectors."""
-OVERLAP = 100
+OVERLAP = 20
 """Block ids that are read again: PostgreSQL may commit a lower id after a higher one."""
 MOST_SCOPES = 8
 """Scopes whose signs stay in memory: 32 bytes for a message with the static vectors."""
@@ -197,6 +197,8 @@ class _Scope:
     def take(self, page: Sequence[TurnCodes]) -> bool:
         """Add blocks; False if all of them were known."""
         new = [one for one in page if one.id not in self._known]
+        if not new:
+            return False
         self._known.update(one.id for one in new)
         self._last = max(self._last, *(one.id for one in page))
         # The blocks of the last part are put together with the new ones, so that there are few parts.
@@ -204,7 +206,7 @@ class _Scope:
         blocks = (*small, *(one for one in new if one.seqs))
         if blocks:
             self._parts.append(_table(blocks))
-        return bool(new)
+        return True
 
     def nearest(self, vector: bytes, line: dict[str, int]) -> list[tuple[tuple[int, int], str, Place]]:
         """The messages with the most signs in common: block and position, conversation, branch and number."""
