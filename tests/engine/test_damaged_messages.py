@@ -39,6 +39,18 @@ async def test_a_search_over_everything_says_which_message_is_damaged_and_finds_
     )
 
 
+async def test_a_message_that_was_damaged_before_it_was_indexed_is_found_by_the_words_that_are_left(tmp_path):
+    path = tmp_path / "chats.db"
+    async with refold.Engine(path, **SETTINGS) as engine:
+        talk = await engine.conversation("bad")
+        await talk.add("the night boat leaves at two", {"role": "assistant", "content": "noted"})
+    damage(path, "bad", 0, b'{"role": "user", "content": "the night boat lea')
+    async with refold.Engine(path, **SETTINGS) as engine:
+        (found,) = await engine.search("night boat")
+        assert (found.handle, found.text, found.damage) == ("#m0", "", "message 0 cannot be read")
+        assert await engine.search("two") == []
+
+
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
 async def test_the_conversation_itself_says_what_is_damaged_and_what_helps(path, body):
     damage(path, "bad", 0, body)
@@ -200,13 +212,12 @@ async def test_an_undo_that_cannot_show_the_messages_again_changes_nothing(tmp_p
         await talk.add("the conversation goes on")
 
 
-async def test_a_message_that_was_damaged_before_the_index_took_it_up_is_not_found_and_stops_nothing(
-    tmp_path,
-):
+async def test_a_message_that_was_damaged_before_the_index_took_it_up_is_named_too(tmp_path):
     made = tmp_path / "new.db"
     async with refold.Engine(made, **SETTINGS) as engine:
         for name in ("bad", "good"):
             await (await engine.conversation(name)).add(f"hello from {name}")
     damage(made, "bad", 0)
     async with refold.Engine(made, **SETTINGS) as engine:
-        assert [one.conversation for one in await engine.search("hello")] == ["good"]
+        found = {one.conversation: one.damage for one in await engine.search("hello")}
+    assert found == {"bad": "message 0 cannot be read", "good": ""}

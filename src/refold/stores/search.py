@@ -112,14 +112,14 @@ def session_holding(sessions: Iterable[Session], match: Match) -> str:
 
 def said(wire: str, body: bytes) -> str:
     """The searchable text of a message: all but reasoning, after the name of the speaker if there is one; empty if its content is
-    not stored or damaged.
+    not stored. A damaged message is found by the words that its bytes still have.
     """
-    try:
-        message = read_body(body, wire) if body else None
-    except Damaged:
-        message = None
-    if message is None:
+    if not body:
         return ""
+    try:
+        message = read_body(body, wire)
+    except Damaged:
+        return body.decode("utf-8", "replace")
     texts = [text_of(part) for part in message.parts if not isinstance(part, Reasoning)]
     return "\n".join([name, *texts] if (name := _speaker(body)) else texts)
 
