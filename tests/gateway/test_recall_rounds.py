@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import msgspec
@@ -13,7 +14,7 @@ from refold.gateway.recall_rounds import MOST_ROUNDS, SECOND_NAME, TOO_OFTEN
 from refold.ports.records import read_reply
 from refold.stores.url import open_store
 from refold.testing import Broken, Refuse, ScriptedUpstream, call, say, think
-from tests.gateway.conftest import served
+from tests.gateway.conftest import served, target_for
 from tests.gateway.recall_clients import CLIENTS, MODEL, WIRES, ResponsesClient, recalled_texts
 
 BOAT = "The night boat from Vik leaves at 02:30 from pier 7."
@@ -349,3 +350,103 @@ async def test_a_reply_is_stored_with_the_results_of_its_recalls():
         stored = await gate.store.reply_to("local", one.id)
         assert len(read_reply(stored) or ()) == 1
         assert b'"recalled"' in stored
+
+
+async def test_text_reaches_the_client_before_the_follow_up_is_answered():
+    has_text = asyncio.Event()
+
+    async def follow_up(_):
+        await has_text.wait()
+        return say("At 02:30.")
+
+    async with (
+        ScriptedUpstream("Noted.", say("See.", LOOKS), follow_up) as provider,
+        served(provider, **ON) as gate,
+    ):
+        client = CLIENTS["chat"](gate, stream=False)
+        await client.ask(BOAT)
+        messages = [*client.history, {"role": "user", "content": "When?"}]
+        async with gate.openai() as sdk:
+            said = ""
+            async for chunk in await sdk.chat.completions.create(model=MODEL, messages=messages, stream=True):
+                said += chunk.choices[0].delta.content or "" if chunk.choices else ""
+                if said == "See.":
+                    has_text.set()
+        assert said == "See.\n\nAt 02:30."
+
+
+async def test_a_history_in_another_format_gets_no_messages_of_this_one():
+    async with ScriptedUpstream(otherwise="Fine.", strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS["responses"](gate, stream=False)
+        provider.script("Noted.", say("See.", LOOKS), "At 02:30.", otherwise="Fine.")
+        await client.ask(BOAT)
+        await client.ask("When?")
+        other = CLIENTS["anthropic"](gate, stream=False)
+        said = [{"type": "text", "text": text} for text in ("See.", "At 02:30.")]
+        other.history = [
+            {"role": "user", "content": BOAT},
+            {"role": "assistant", "content": "Noted."},
+            {"role": "user", "content": "When?"},
+            {"role": "assistant", "content": said},
+        ]
+        text, _ = await other.ask("Thanks.")
+        assert text == "Fine."
+        assert not any(one.results for one in provider.requests[-1].messages)
+
+
+async def test_a_client_s_cache_marks_stay_and_thinking_that_it_leaves_out_is_left_out():
+    async with ScriptedUpstream(otherwise="Fine.", strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS["anthropic"](gate, stream=False)
+        provider.script(
+            "Noted.", say(think("Hm."), "See.", LOOKS), say(think("Ah."), "At 02:30."), otherwise="Fine."
+        )
+        await client.ask(BOAT)
+        await client.ask("When?")
+        mark = {"cache_control": {"type": "ephemeral"}}
+        client.history[-1]["content"][-1] |= mark
+        await client.ask("Thanks.")
+        sent = provider.requests[-1].json["messages"]
+        assert b"thinking" in msgspec.json.encode(sent)
+        assert [block for one in sent[:-1] for block in one["content"] if "cache_control" in block] == [
+            {"type": "text", "text": "At 02:30.", **mark}
+        ] or "cache_control" in sent[5]["content"][-1]
+        client.history[3]["content"] = [
+            block for block in client.history[3]["content"] if block["type"] != "thinking"
+        ]
+        await client.ask("Bye.")
+        sent = provider.requests[-1].json["messages"]
+        assert b'"thinking"' not in msgspec.json.encode(sent)
+        assert any(block["type"] == "tool_result" for block in sent[4]["content"])
+
+
+@pytest.mark.parametrize("include", [[], ["reasoning.encrypted_content"]], ids=["plain", "encrypted"])
+async def test_reasoning_that_is_not_stored_goes_back_only_if_it_is_encrypted(include):
+    async with ScriptedUpstream(otherwise="Fine.", strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS["responses"](gate, stream=True, store=False, include=include)
+        provider.script("Noted.", say(think("Hm."), "See.", LOOKS), "At 02:30.", otherwise="Fine.")
+        await client.ask(BOAT)
+        await client.ask("When?")
+        kinds = [item.get("type") for item in provider.requests[-1].json["input"]]
+        assert kinds.count("reasoning") == len(include)
+        if not include:
+            client.history = [item for item in client.history if item.get("type") != "reasoning"]
+        await client.ask("Thanks.")
+        kinds = [item.get("type") for item in provider.requests[-1].json["input"]]
+        assert kinds.count("reasoning") == len(include)
+        assert kinds.count("function_call_output") == 1
+
+
+async def test_the_follow_up_goes_to_the_upstream_that_answered():
+    async with (
+        ScriptedUpstream(otherwise=Refuse(503)) as busy,
+        ScriptedUpstream("Noted.", say("See.", LOOKS), "At 02:30.") as second,
+    ):
+        targets = [target_for(busy, name="busy", fallback=("second",)), target_for(second, name="second")]
+        async with served(busy, targets=targets, **ON) as gate:
+            client = CLIENTS["chat"](gate, stream=False)
+            await client.ask(BOAT)
+            text, _ = await client.ask("When?")
+            assert text == "See.\n\nAt 02:30."
+            assert len(busy.requests) == 2
+            (listed,) = await gate.store.conversations("local")
+            assert {one.upstream for one in await gate.store.calls("local", listed.id)} == {"second"}

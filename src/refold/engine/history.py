@@ -70,7 +70,7 @@ async def shown_with(journal: Journal, state: State, call: Call) -> Folded:
 
 
 def edits_of(call: Call) -> tuple[Edit, ...]:
-    """Return the edits of a call outside of its messages: cache breakpoints, and a lowered output.
+    """Return the edits of a call outside of its window: cache breakpoints, a lowered output, and the gateway's recall tool.
 
     Raises:
         NotFound: no window was made for this call.

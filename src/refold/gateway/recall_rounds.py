@@ -348,7 +348,8 @@ class HiddenReplies:
         if seen is None:
             seen = await run_text_work(len(array), read_line, incoming, array)
         hashes = seen.line.hashes
-        topic = f"{_TOPIC}_{hashes[0].hex()}" if hashes else ""
+        # Equal histories have equal hashes in all formats, and hidden messages can be sent in their own format only.
+        topic = f"{_TOPIC}_{dialect.name}_{hashes[0].hex()}" if hashes else ""
         runs = await self._runs(topic, hashes) if topic else []
         end = hashes[-1] if hashes else b""
         if not runs:
