@@ -178,6 +178,8 @@ RAISED = [
     (errors.NotFound(), "NotFoundError"),
     (errors.Conflict(), "ConflictError"),
     (errors.RateLimited(), "RateLimitError"),
+    (errors.TooManyRequests(), "RateLimitError"),
+    (errors.Busy(), "InternalServerError"),
     (errors.BodyTooLarge(), "RequestTooLargeError"),
     (errors.StoreError(), "InternalServerError"),
     (errors.UpstreamUnavailable(), "InternalServerError"),

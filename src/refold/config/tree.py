@@ -153,6 +153,34 @@ class ServerSettings(Section, frozen=True):
         int, Meta(ge=16, le=900, description="How deep the JSON of a request may be nested.")
     ] = 256
     """Schemas of tools reach a few dozen; JSON parsers give up near 1,000."""
+    max_in_flight_mb: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How large the requests that are served at the same time may be together, in MiB.",
+        ),
+    ] = 256
+    """While it is read, a request takes several times its own size of memory: four of the largest fit into 2 GB."""
+    max_owner_in_flight_mb: Annotated[
+        int, Meta(ge=1, description="The same for the requests of one owner, in MiB.")
+    ] = 128
+    """Half of the room: one owner alone does not shut out the others."""
+    max_requests_per_owner: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="How many requests of one owner are served at the same time.",
+            extra={"unset": "no limit"},
+        ),
+    ] = None
+    """A request waits for its provider most of the time, and takes little here."""
+    max_requests_per_minute: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="How many requests one owner may send in a minute; as many may come at once.",
+            extra={"unset": "no limit"},
+        ),
+    ] = None
+    """Providers have limits of their own, which a client knows how to meet."""
     log: Annotated[Literal["text", "json"], Meta(description="The form of the log: text or json.")] = "text"
     """It is read by people first."""
     log_level: Annotated[

@@ -26,6 +26,7 @@ from refold.config.layers import RUNTIME
 from refold.engine.engine import Engine
 from refold.engine.events import Event
 from refold.gateway import errors, previous_response, upstreams
+from refold.gateway.admission import Admission
 from refold.gateway.auth import send_answer
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.events import Events
@@ -53,6 +54,7 @@ from refold.gateway.request import (
     check_json,
     check_new,
     check_path,
+    content_length,
     ignored_wishes,
     read_body,
     read_incoming,
@@ -110,6 +112,7 @@ class Gateway:
         self.events = Events(clock, new_id()[:8])
         self._state = ProviderState(store, clock)
         self.backlog = Backlog()
+        self.admission = Admission(resolved.settings.server)
         self._changes: dict[str, StoredChanges] = {}
         self._relay, self.authors = Relay(self._forwarder), Authors(self._forwarder, telemetry=telemetry)
         self.window_reports = WindowReports(self._forwarder)
@@ -236,8 +239,23 @@ class Gateway:
         tickets: list[Ticket],
     ) -> None:
         """Answer a request. Its ticket is added to `tickets`, for the log, as soon as there is one."""
-        limits, path = self.resolved.settings.server, scope["path"]
-        body = await read_body(scope, receive, max_bytes=limits.max_body_mb * MIB)
+        limits = self.resolved.settings.server
+        owner = (scope.get("state") or {}).get("owner", "")
+        with self.admission.enter(owner, content_length(scope["headers"])) as place:
+            body = await read_body(scope, receive, max_bytes=limits.max_body_mb * MIB, count=place.grow)
+            await self._answer(scope, body, receive, send, shape, call_id, tickets)
+
+    async def _answer(
+        self,
+        scope: Scope,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        shape: Shape,
+        call_id: str,
+        tickets: list[Ticket],
+    ) -> None:
+        path = scope["path"]
         if path == upstreams.PATH and scope["method"] == "GET" and len(self.targets) > 1:
             await self._list_models(scope, send, is_anthropic=shape == "anthropic")
             return

@@ -35,6 +35,8 @@ STATUSES: dict[type[Exception], int] = {
     errors.WebSocketRefused: 426,
     errors.AccessError: 403,
     errors.KeyRefused: 401,
+    errors.Busy: 503,
+    errors.TooManyRequests: 429,
     errors.WindowError: 400,
     errors.UpstreamError: 502,
     errors.ContextOverflow: 400,
@@ -58,6 +60,7 @@ _TOO_LONG = (errors.ContextOverflow, errors.DoesNotFit, errors.RecoverySpent)
 _OPENAI_CODES: dict[type[Exception], str] = {
     errors.KeyRefused: "invalid_api_key",
     errors.RateLimited: "rate_limit_exceeded",
+    errors.TooManyRequests: "rate_limit_exceeded",
 } | dict.fromkeys(_TOO_LONG, "context_length_exceeded")
 _ANTHROPIC_TYPES = {
     401: "authentication_error",
@@ -102,6 +105,8 @@ def answer(error: Exception, shape: Shape, *, request_id: str = "") -> ErrorResp
     headers = [("content-type", "application/json"), ("cache-control", "no-store")]
     if request_id:
         headers.append((_REQUEST_ID.get(shape, "x-request-id"), request_id))
+    if isinstance(public, errors.Busy):
+        headers.append(("retry-after", str(public.retry_s)))
     if status == 426:
         headers.append(("upgrade", "HTTP/1.1"))
     if isinstance(error, errors.Stopping):

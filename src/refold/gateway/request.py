@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
@@ -391,8 +391,10 @@ async def read_body(
     max_bytes: int = MAX_BODY_BYTES,
     grace_s: float = GRACE_S,
     bytes_per_s: float = BYTES_PER_S,
+    count: Callable[[int], None] = lambda _: None,
 ) -> bytes:
-    """Read the body of a request, without decoding it.
+    """Read the body of a request, without decoding it. `count` is called with the number of its bytes so far, and may
+    refuse more of them.
 
     Raises:
         BodyEncoded: the body is compressed.
@@ -405,9 +407,11 @@ async def read_body(
     try:
         async with asyncio.timeout_at(began + grace_s) as limit:
             while await _take(receive, kept, max_bytes):
+                count(kept.tell())
                 limit.reschedule(began + grace_s + kept.tell() / bytes_per_s)
     except TimeoutError:
         raise BodyTooSlow(f"the body took too long to arrive; {kept.tell():,} bytes came") from None
+    count(kept.tell())
     # Unlike joining pieces this needs no second copy of a large body.
     return kept.getvalue()
 
@@ -430,6 +434,12 @@ def _check_headers(headers: Iterable[tuple[bytes, bytes]], max_bytes: int) -> No
             raise BodyEncoded
         if name == b"content-length" and value.isdigit() and int(value[:20]) > max_bytes:
             raise _too_large(max_bytes)
+
+
+def content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """The length that a client states for its body; 0 if it states none."""
+    stated = (value for name, value in headers if name == b"content-length" and value.isdigit())
+    return int(next(stated, b"0")[:20])
 
 
 def _too_large(max_bytes: int) -> BodyTooLarge:

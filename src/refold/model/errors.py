@@ -14,6 +14,8 @@
     │   └── WebSocketRefused      a client that asks the gateway for a WebSocket
     ├── AccessError               a request from a place that the gateway does not accept
     │   └── KeyRefused            no key, or no valid one
+    ├── Busy                      the gateway has no room for a request now; `retry_s` says when to try again
+    │   └── TooManyRequests       the owner of the request has too many under way, or sends them too fast
     ├── WindowError               a window that must not be sent
     │   ├── InvalidWindow         verification found violations
     │   └── DoesNotFit            nothing more can be taken away
@@ -184,6 +186,18 @@ class KeyRefused(AccessError):
     default_hint = (
         "make one with `refold keys create`, and send it as a bearer token, as x-api-key or as X-Refold-Key"
     )
+
+
+class Busy(RefoldError):
+    """The gateway has no room for the request now."""
+
+    def __init__(self, message: str = "", *, hint: str = "", location: str = "", retry_s: int = 1) -> None:
+        super().__init__(message, hint=hint, location=location)
+        self.retry_s = retry_s
+
+
+class TooManyRequests(Busy):
+    """The owner of the request has too many under way."""
 
 
 class WindowError(RefoldError):
