@@ -232,8 +232,10 @@ class FactLog:
             if term < known:
                 last[term] = position
                 spread[term] += 1
-                used[term] += by_assistant
-                asked[term] = asked[term] or by_user
+                if by_assistant:
+                    used[term] += 1
+                elif by_user:
+                    asked[term] = True
                 case = used[term], spread[term] > 1, asked[term]
                 standing[term] = values[term] * (odds.get(case) or self._odds_of(*case))
 

@@ -142,11 +142,16 @@ def _kind_of_letters(token: str) -> TermKind:
     return _LITERAL if is_cased and len(token) > _SHORTEST else _WORD_KIND
 
 
-def _inside(token: str) -> Iterator[tuple[str, TermKind]]:
+def _inside(token: str) -> list[tuple[str, TermKind]]:
+    found = list[tuple[str, TermKind]]()
     for atom in _ATOM.findall(token):
         if len(atom) > _SHORTEST and atom != token:
-            is_word = kind_of(atom) is _WORD_KIND
-            yield (atom.lower(), _WORD_KIND) if is_word else (atom, _PART)
+            if atom.isalpha() and atom.islower():  # most of them: what `kind_of` says, without the call
+                found.append((atom, _WORD_KIND))
+            else:
+                is_word = kind_of(atom) is _WORD_KIND
+                found.append((atom.lower(), _WORD_KIND) if is_word else (atom, _PART))
+    return found
 
 
 def _far_eastern(run: str) -> Iterator[tuple[str, TermKind]]:
