@@ -36,6 +36,7 @@ from refold.dashboard.app import Dashboard
 from refold.dashboard.browser_access import BrowserSessions
 from refold.dashboard.workspace import StoreBackend
 from refold.engine.engine import OWNER
+from refold.engine.summary_jobs import LEASE_S
 from refold.gateway.admin import Admin, EventStream
 from refold.gateway.app import Gateway
 from refold.gateway.auth import Access, KeyRing, Rules, check_binding, send_answer
@@ -168,6 +169,9 @@ GC_THRESHOLDS = 20_000, 20, 20
 """Allocations between garbage collections. A conversation is read into a large number of small values without
 cycles: with Python's defaults, visiting them takes a twentieth of the time of a large request.
 """
+AFTER_LEASES_S = LEASE_S + 5.0
+"""By then every lease has ended that was held when the gateway started: what a killed process was working on is
+finished without waiting for an hour."""
 HOUR_S = 3_600.0
 """Interval of deleting expired content and of taking over unfinished work."""
 
@@ -210,7 +214,7 @@ async def open_gateway(
         stack.push_async_callback(gateway.close)
         gateway.window_reports.begin(targets)
         await gateway.sweep()
-        sweeping = asyncio.create_task(_sweep_hourly(gateway))
+        sweeping = asyncio.create_task(_sweep_regularly(gateway))
         stack.callback(sweeping.cancel)
         yield OpenGateway(build(gateway, Admin(gateway, version("refold")), rules), gateway)
 
@@ -259,9 +263,12 @@ async def metrics_server(gateway: Gateway, host: str, port: int | None) -> Async
             await asyncio.wait({serving})
 
 
-async def _sweep_hourly(gateway: Gateway) -> None:
+async def _sweep_regularly(gateway: Gateway) -> None:
+    """Sweep when the leases have ended that a crashed process held at the start, and then every hour."""
+    pause_s = AFTER_LEASES_S
     while True:
-        await asyncio.sleep(HOUR_S)
+        await asyncio.sleep(pause_s)
+        pause_s = HOUR_S
         try:
             await gateway.sweep()
         except StoreError as error:
