@@ -146,6 +146,8 @@ class TestSdkObjects:
         (None, CHAT, "NoneType is no message"),
         (["a"], CHAT, "list is no message"),
         ({"role": "user", "content": object()}, CHAT, "cannot be written as JSON"),
+        ({"role": "user", "content": b"x"}, CHAT, "cannot be written as JSON"),
+        ({"role": "user", "content": [{"type": "text", "text": b"x"}]}, CHAT, "cannot be written as JSON"),
         ({"role": "user", "content": "\ud800"}, CHAT, "cannot be written as JSON"),
         ({"content": "no role"}, CHAT, "role"),
         ({"role": "user"}, ANTHROPIC, "content"),

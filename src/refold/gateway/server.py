@@ -459,6 +459,9 @@ class OriginForm(HttpToolsProtocol):
         self._head = None
         if not self.url.startswith(b"/"):
             raise httptools.HttpParserInvalidURLError
+        # A head that came in one piece, perhaps with its body, was not counted as it came.
+        if len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers]) > MAX_HEAD_BYTES:
+            raise httptools.HttpParserError
         super().on_headers_complete()
 
     def _cancel_head_timeout(self) -> None:

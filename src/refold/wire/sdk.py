@@ -114,11 +114,24 @@ def as_json(value: object) -> Raw:
         WireError: a value cannot be represented in JSON.
     """
     try:
+        _refuse_bytes(value)
         return Raw(msgspec.json.encode(value, enc_hook=_as_plain))
     except (TypeError, ValueError, RecursionError) as error:
         raise WireError(
             "the value cannot be written as JSON", hint="use strings, numbers, lists and dictionaries"
         ) from error
+
+
+def _refuse_bytes(value: object) -> None:
+    """Raise TypeError for bytes inside of plain values: the encoder would write them as base64, a text that nobody said."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            _refuse_bytes(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _refuse_bytes(inner)
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError
 
 
 def _as_plain(value: object) -> Plain:

@@ -217,6 +217,18 @@ async def test_headers_without_an_end_are_not_waited_for(gate, header):
     assert gate.upstream.requests == []
 
 
+@pytest.mark.parametrize("size", [66_000, 190_000])
+async def test_long_headers_that_come_in_one_piece_are_refused(gate, size):
+    body = b'{"model": "gpt-5", "messages": [{"role": "user", "content": "Hello"}]}'
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Note: %s\r\nContent-Length: %d\r\n\r\n"
+    )
+    got = await answered(gate, head % (b"a" * size, len(body)) + body)
+
+    assert got.startswith(b"HTTP/1.1 400 ")
+    assert b"x-refold-action" not in got, "it was sent to the provider"
+
+
 @pytest.mark.parametrize("begun", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: loc"])
 async def test_headers_that_do_not_come_are_not_waited_for(gate, begun, monkeypatch):
     monkeypatch.setattr(server, "HEAD_S", 0.01)
