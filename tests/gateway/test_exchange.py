@@ -50,6 +50,33 @@ async def test_other_errors_pass_by_unchanged(upstream):
         assert msgspec.json.decode(first[2])["error"]["message"] == "Slow down."
 
 
+OVERFLOW = {
+    "message": "This model's maximum context length is 4000 tokens. However, your messages resulted in 9000 tokens.",
+    "type": "invalid_request_error",
+    "code": "context_length_exceeded",
+}
+
+
+async def test_an_overflow_in_the_body_of_a_success_is_recovered_from(upstream):
+    async with served(upstream, summariser_enabled=False) as gate:
+        upstream.script(Body.of(200, {"error": OVERFLOW}), "Fine.")
+        status, told, answer = await gate.post("/v1/chat/completions", body_of())
+
+        assert (status, told["x-refold-action"]) == (200, "recovered")
+        assert msgspec.json.decode(answer)["choices"][0]["message"]["content"] == "Fine."
+
+
+async def test_another_error_in_the_body_of_a_success_passes_unchanged(upstream):
+    error = {"error": {"message": "the model is being loaded", "code": 1}}
+    async with served(upstream, summariser_enabled=False) as gate:
+        upstream.script(Body.of(200, error))
+        status, told, answer = await gate.post("/v1/chat/completions", body_of())
+
+        assert (status, msgspec.json.decode(answer)) == (200, error)
+        assert told["x-refold-action"] != "recovered"
+        assert len(upstream.requests) == 1
+
+
 @pytest.mark.feature("X20")
 @pytest.mark.parametrize("then", ["end", "reset", "error"])
 async def test_a_stream_that_breaks_off_is_never_taken_for_a_whole_one(then, upstream):

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 import aiohttp
-from msgspec import Raw, Struct, field, structs
+from msgspec import DecodeError, Raw, Struct, field, structs
 from msgspec.json import Decoder, encode
 from starlette.types import Send
 
@@ -419,6 +419,8 @@ def _header(value: str) -> bytes:
     return (value if _IS_PLAIN(value) else quote(value, safe=_PLAIN)).encode()
 
 
+MAX_ERROR_BYTES = 64 * 1024
+"""Size of an error in the body of a successful answer."""
 MAX_HELD_BYTES = 1024 * 1024
 """Limit for an answer that is read before the client gets any of it: an error, or a reply that is not
 streamed. Larger answers are passed on as they arrive.
@@ -803,6 +805,8 @@ class Relay:
         if not coming.watcher.is_stream:
             if not ticket.is_stream:  # otherwise the client waits for a stream in an unknown format
                 await self._hold(coming, lambda: False, None)
+                body = b"".join(coming.held) if coming.is_ended else b""
+                return body if _is_error(body) else None
             return None
         await self._hold(coming, lambda: coming.watcher.has_begun or coming.watcher.is_over, HOLD_S)
         return coming.watcher.failure if not coming.watcher.has_begun else None
@@ -921,6 +925,18 @@ def _too_short(target: Target) -> UpstreamUnavailable:
     return UpstreamUnavailable(
         f"{target.name} ended the stream before the reply was complete", hint="ask again"
     )
+
+
+def _is_error(body: bytes) -> bool:
+    """Whether the body of a successful answer is an error and no reply: some servers send one with a status of 200."""
+    if len(body) > MAX_ERROR_BYTES or b'"error"' not in body:
+        return False
+    try:
+        fields = FIELDS.decode(body)
+    except DecodeError:
+        return False
+    replies = (bytes(fields.get(name, b"null")) for name in ("choices", "content", "output"))
+    return bytes(fields.get("error", b"null")) != b"null" and all(one in (b"null", b"[]") for one in replies)
 
 
 def _unusable(target: Target, status: int) -> UpstreamUnavailable:
