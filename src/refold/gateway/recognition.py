@@ -45,8 +45,8 @@ MOST_NEW = 10_000
 more is passed on unchanged.
 """
 MOST_BYTES = 40 * 1024 * 1024
-"""Memory for branches in use: four of the longest conversations, or several hundred short ones. With the
-hundred megabytes of the gateway itself the total stays below 150.
+"""Memory for branches in use: four of the longest conversations, or several hundred short ones. The
+gateway itself takes about a hundred megabytes, and requests that are being served come on top (`gateway/admission.py`).
 """
 EACH_BYTES, TIMES = 32 * 1024, 12
 """Memory of a branch besides its messages, and the ratio of its messages' memory to the size of their
