@@ -18,7 +18,7 @@ from msgspec import Struct
 from refold.core.search.query import Query, parse_query
 from refold.core.search.rank import Place, fuse
 from refold.core.search.vectors import code_rows, cosines, nearest_codes, pack, window_text
-from refold.core.secrets.redact import redact, values_of
+from refold.core.secrets.redact import holds_secret, redact, values_of
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import user
 from refold.ports.models import Embedder
@@ -249,9 +249,10 @@ def _window_texts(rows: Sequence[StoredMessage], first: int) -> list[tuple[int, 
         except Damaged:
             message = None
         text = message.text if message else ""
+        if holds_secret(text):  # before it is cut: half of a secret would not be recognised
+            text = redact(text, known=values_of(user(text)))
         if row.seq >= first and text.strip():
-            whole = window_text(before, text)
-            texts.append((row.seq, redact(whole, known=values_of(user(whole)))))
+            texts.append((row.seq, window_text(before, text)))
         before = text
     return texts
 

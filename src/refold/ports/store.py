@@ -465,7 +465,7 @@ class Embeddings(Protocol):
         ...
 
     async def turn_gaps(self, owner: str, name: str, limit: int = 100) -> list[TurnGap]:
-        """Branches with messages that an embedder has not seen, the newest branch first."""
+        """Branches with messages that an embedder has not seen, in no certain order."""
         ...
 
     async def turn_messages(self, owner: str, gap: TurnGap) -> list[StoredMessage]:

@@ -198,21 +198,28 @@ JOIN head ON head.owner = :owner AND head.ordinal = (
 )
 ORDER BY page.updated_at DESC, page.ordinal DESC
 
--- name: list_turn_codes
--- A page of the signs of message vectors by one embedder, of an owner or a conversation, oldest first.
-SELECT turn.id, branch.conversation, turn.branch, turn.seqs, turn.codes
+-- name: list_owner_turn_codes
+-- A page of the signs of an owner's message vectors by one embedder, oldest first.
+SELECT turn.id, turn.conversation, turn.branch, turn.seqs, turn.codes
 FROM turn
-JOIN branch ON branch.owner = turn.owner AND branch.id = turn.branch
-WHERE turn.owner = :owner AND turn.name = :name AND turn.id > :after AND :conversation IN ('', branch.conversation)
+WHERE turn.owner = :owner AND turn.name = :name AND turn.id > :after
+ORDER BY turn.id
+LIMIT :limit
+
+-- name: list_turn_codes
+-- A page of the signs of a conversation's message vectors by one embedder, oldest first.
+SELECT turn.id, turn.conversation, turn.branch, turn.seqs, turn.codes
+FROM turn
+WHERE turn.owner = :owner AND turn.conversation = :conversation AND turn.name = :name AND turn.id > :after
 ORDER BY turn.id
 LIMIT :limit
 
 -- name: list_turn_gaps
--- Branches of an owner with messages that an embedder has not seen, and the numbers of these, the newest branch first.
+-- Branches of an owner with messages that an embedder has not seen, and the numbers of these.
 SELECT id, done, next_seq
 FROM (
     SELECT
-        ordinal, id, next_seq,
+        id, next_seq,
         coalesce(
             (
                 SELECT max(turn.last) FROM turn
@@ -224,7 +231,6 @@ FROM (
     WHERE owner = :owner
 ) AS known
 WHERE next_seq > done
-ORDER BY ordinal DESC
 LIMIT :limit
 
 -- name: list_turn_messages
@@ -249,8 +255,8 @@ JOIN turn ON turn.id = place.id AND turn.owner = :owner
 
 -- name: put_turns
 -- Keep the vectors of a run of messages, unless another program was first.
-INSERT INTO turn (owner, branch, name, first, last, seqs, codes, vectors)
-SELECT owner, id, :name, :first, :last, :seqs, :codes, :vectors FROM branch WHERE owner = :owner AND id = :branch
+INSERT INTO turn (owner, conversation, branch, name, first, last, seqs, codes, vectors)
+SELECT owner, conversation, id, :name, :first, :last, :seqs, :codes, :vectors FROM branch WHERE owner = :owner AND id = :branch
 ON CONFLICT DO NOTHING
 RETURNING id
 

@@ -275,7 +275,7 @@ def turn_codes(
     owner: str, name: str, *, conversation: str = "", after: int = 0, limit: int = 1_000
 ) -> Transaction[list[TurnCodes]]:
     asked = {"owner": owner, "name": name, "conversation": conversation, "after": after, "limit": limit}
-    found = yield "list_turn_codes", asked
+    found = yield "list_turn_codes" if conversation else "list_owner_turn_codes", asked
     return [
         TurnCodes(which, place, branch, json.decode(seqs, type=tuple[int, ...]), bytes(codes))
         for which, place, branch, seqs, codes in found

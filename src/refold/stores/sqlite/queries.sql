@@ -202,32 +202,35 @@ CROSS JOIN head ON head.owner = :owner AND head.ordinal = (
 )
 ORDER BY found.updated_at DESC, found.ordinal DESC
 
--- name: list_turn_codes
--- A page of the signs of message vectors by one embedder, of an owner or a conversation, oldest first.
-SELECT turn.id, branch.conversation, branch.id, turn.seqs, turn.codes
+-- name: list_owner_turn_codes
+-- A page of the signs of an owner's message vectors by one embedder, oldest first.
+SELECT turn.id, turn.conversation, branch.id, turn.seqs, turn.codes
 FROM turn
 CROSS JOIN branch ON branch.ordinal = turn.branch
-WHERE turn.id > :after AND turn.name = :name AND branch.owner = :owner AND :conversation = ''
-UNION ALL
-SELECT turn.id, branch.conversation, branch.id, turn.seqs, turn.codes
-FROM branch
-CROSS JOIN turn ON turn.branch = branch.ordinal AND turn.name = :name
-WHERE branch.owner = :owner AND branch.conversation = :conversation AND turn.id > :after AND :conversation <> ''
-ORDER BY 1
+WHERE turn.owner = :owner AND turn.name = :name AND turn.id > :after
+ORDER BY turn.id
+LIMIT :limit
+
+-- name: list_turn_codes
+-- A page of the signs of a conversation's message vectors by one embedder, oldest first.
+SELECT turn.id, turn.conversation, branch.id, turn.seqs, turn.codes
+FROM turn
+CROSS JOIN branch ON branch.ordinal = turn.branch
+WHERE turn.owner = :owner AND turn.conversation = :conversation AND turn.name = :name AND turn.id > :after
+ORDER BY turn.id
 LIMIT :limit
 
 -- name: list_turn_gaps
--- Branches of an owner with messages that an embedder has not seen, and the numbers of these, the newest branch first.
+-- Branches of an owner with messages that an embedder has not seen, and the numbers of these.
 SELECT id, done, next_seq
 FROM (
     SELECT
-        ordinal, id, next_seq,
+        id, next_seq,
         coalesce((SELECT max(turn.last) FROM turn WHERE turn.branch = head.ordinal AND turn.name = :name), base_seq) AS done
     FROM head
     WHERE owner = :owner
 ) AS known
 WHERE next_seq > done
-ORDER BY ordinal DESC
 LIMIT :limit
 
 -- name: list_turn_messages
@@ -240,15 +243,14 @@ ORDER BY message.id
 
 -- name: list_turn_vectors
 -- Vectors of messages by row and place in it; a row that is not there any more, or is another owner's, gives none.
-SELECT turn.id, place.value ->> 1, substr(turn.vectors, 1 + (place.value ->> 1) * :size, :size)
-FROM json_each(:places) AS place
-CROSS JOIN turn ON turn.id = place.value ->> 0
-CROSS JOIN branch ON branch.ordinal = turn.branch AND branch.owner = :owner
+SELECT turn.id, kept.value ->> 1, substr(turn.vectors, 1 + (kept.value ->> 1) * :size, :size)
+FROM json_each(:places) AS kept
+CROSS JOIN turn ON turn.id = kept.value ->> 0 AND turn.owner = :owner
 
 -- name: put_turns
 -- Keep the vectors of a run of messages, unless another program was first.
-INSERT INTO turn (branch, name, first, last, seqs, codes, vectors)
-SELECT ordinal, :name, :first, :last, :seqs, :codes, :vectors FROM branch WHERE owner = :owner AND id = :branch
+INSERT INTO turn (owner, conversation, branch, name, first, last, seqs, codes, vectors)
+SELECT owner, conversation, ordinal, :name, :first, :last, :seqs, :codes, :vectors FROM branch WHERE owner = :owner AND id = :branch
 ON CONFLICT DO NOTHING
 RETURNING id
 

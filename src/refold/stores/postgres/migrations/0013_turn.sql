@@ -3,6 +3,7 @@
 CREATE TABLE turn (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     owner text COLLATE "C" NOT NULL,
+    conversation text COLLATE "C" NOT NULL,
     branch text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL, -- the embedder's
     first bigint NOT NULL,
@@ -13,5 +14,7 @@ CREATE TABLE turn (
     UNIQUE (owner, branch, name, first),
     FOREIGN KEY (owner, branch) REFERENCES branch (owner, id) ON DELETE CASCADE
 );
+CREATE INDEX turn_of_owner ON turn (owner, name, id);
+CREATE INDEX turn_of_conversation ON turn (owner, conversation, name, id);
 -- Parts of them are read: uncompressed, a part is found without the rest.
 ALTER TABLE turn ALTER COLUMN vectors SET STORAGE EXTERNAL;

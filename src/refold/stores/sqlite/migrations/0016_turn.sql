@@ -2,6 +2,8 @@
 -- deleted with their branch only, and so are the rows.
 CREATE TABLE turn (
     id INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: a program that has read up to a row reads only what comes after it
+    owner TEXT NOT NULL,
+    conversation TEXT NOT NULL,
     branch INTEGER NOT NULL REFERENCES branch (ordinal) ON DELETE CASCADE,
     name TEXT NOT NULL, -- the embedder's
     first INTEGER NOT NULL,
@@ -11,3 +13,5 @@ CREATE TABLE turn (
     vectors BLOB NOT NULL, -- bytes with a sign; after the codes, which are read without them
     UNIQUE (branch, name, first)
 ) STRICT;
+CREATE INDEX turn_of_owner ON turn (owner, name, id);
+CREATE INDEX turn_of_conversation ON turn (owner, conversation, name, id);
