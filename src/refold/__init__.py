@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refold import sync
+    from refold import plugins, sync
     from refold.chat.chat import (
         CallUsage,
         Chat,
@@ -72,6 +72,8 @@ if TYPE_CHECKING:
         NotAnOverflow,
         NotFound,
         OutputCapExceeded,
+        PluginError,
+        PluginRefused,
         RateLimited,
         RecoverySpent,
         RefoldError,
@@ -89,6 +91,8 @@ if TYPE_CHECKING:
         WireError,
     )
     from refold.model.message import ToolCall
+    from refold.plugins.plugin import Plugin
+    from refold.plugins.registry import load_plugins
     from refold.ports.models import Summariser, Upstream
     from refold.ports.store import Store
     from refold.recall import answer_recall, recall_tool
@@ -130,6 +134,9 @@ __all__ = [
     "NotFound",
     "Notice",
     "OutputCapExceeded",
+    "Plugin",
+    "PluginError",
+    "PluginRefused",
     "Policy",
     "Provider",
     "Pruned",
@@ -167,6 +174,8 @@ __all__ = [
     "WireError",
     "__version__",
     "answer_recall",
+    "load_plugins",
+    "plugins",
     "presets",
     "recall_tool",
     "run_command",
@@ -177,7 +186,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_MODULES = {"presets": "refold.core.presets", "sync": "refold.sync"}
+_MODULES = {"plugins": "refold.plugins", "presets": "refold.core.presets", "sync": "refold.sync"}
 _EVENTS = """
     CompactionEnd CompactionStart Event Pruned Recovered SummaryDiscarded SummaryFailed SummarySwitched SummaryWritten
     Undone UsageRecorded
@@ -190,6 +199,7 @@ _NAMES = {
     "CommandCall": "refold.chat.commands",
     "Conversation": "refold.engine.conversation",
     "Engine": "refold.engine.engine",
+    "Plugin": "refold.plugins.plugin",
     "Policy": "refold.core.policy",
     "Provider": "refold.upstreams.provider",
     "ReasoningDelta": "refold.wire.sse",
@@ -200,6 +210,7 @@ _NAMES = {
     "ToolCall": "refold.model.message",
     "Upstream": "refold.ports.models",
     "answer_recall": "refold.recall",
+    "load_plugins": "refold.plugins.registry",
     "recall_tool": "refold.recall",
     "run_command": "refold.chat.commands",
     "tool": "refold.chat.tools",

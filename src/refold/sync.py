@@ -46,7 +46,6 @@ from refold.engine.sessions import OpenedSession
 from refold.engine.settings import SUMMARISER_TIMEOUT_S, ConversationSettings, Prompt
 from refold.engine.state import Bill, Receipt, State
 from refold.engine.status import Preview, Status
-from refold.engine.summary_jobs import SummaryFunction
 from refold.model.errors import ConfigError
 from refold.model.tokens import Measurement, TokenCounter
 from refold.ports.models import (
@@ -55,6 +54,7 @@ from refold.ports.models import (
     StreamingUpstream,
     Summariser,
     SummaryCache,
+    SummaryFunction,
     Upstream,
 )
 from refold.ports.records import Call, CommandEntry, Compaction, Listed, Session, StoredSummary

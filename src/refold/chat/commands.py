@@ -13,8 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import cache
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from msgspec import Struct
@@ -28,6 +26,7 @@ from refold.engine.history import last_change
 from refold.engine.session_search import find_sessions
 from refold.engine.sessions import can_be_resumed, line_of
 from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError, WireError
+from refold.plugins.registry import active
 from refold.ports.records import CommandEntry, Session
 from refold.upstreams.provider import check_model
 from refold.wire.sdk import read_message
@@ -520,25 +519,21 @@ COMMANDS = CommandTable(
     ]
 )
 """The commands of Refold."""
-PLUGINS = "refold.commands"
-"""The group of entry points in which an installed package names its commands."""
 
 
-@cache
 def command_table() -> CommandTable:
-    """Return the commands of Refold and those of installed packages. A package adds its own by an entry point, which
-    is a `Command` or a list of them; one that cannot be loaded is left out, with a warning in the log.
+    """Return the commands of Refold and those of plugins. Commands of a plugin that nobody could type are left out, with a
+    warning in the log.
     """
     found = [*COMMANDS]
-    for point in entry_points(group=PLUGINS):
+    for name, command in active().commands:
         try:
-            loaded = point.load()
-            own = [loaded] if isinstance(loaded, Command) else [*loaded]
-            CommandTable(own)
-        except Exception as error:  # noqa: BLE001  # code of others: the other commands must work
-            logging.getLogger("refold").warning("no commands of %s: %s", point.name, type(error).__name__)
+            assert isinstance(command, Command)
+            CommandTable([command])
+        except (AssertionError, ConfigError):
+            _log.warning("plugin %s, command: %s is left out", name, str(command.name)[:40])
         else:
-            found += own
+            found.append(command)
     return CommandTable(found)
 
 

@@ -40,6 +40,7 @@ from refold.cli.commands import (
     new,
     off,
     pin,
+    plugins,
     recall,
     replay,
     rerun,
@@ -59,13 +60,13 @@ COMMANDS = (
     *(conversations, stats, sessions, show, search, recall, diff, export, doctor),
     *(import_, undo, pin, off, rerun, new, resume, delete, expire),
     *(replay, serve, dashboard, chat, demo, mcp),
-    *(db, keys, config, local, completion),
+    *(db, keys, config, plugins, local, completion),
 )
 SECTIONS = {
     "Start here": "serve dashboard chat demo context conversations show",
     "Stored conversations": "stats sessions search recall diff compact undo rerun pin unpin off on new resume import export delete expire",
     "Transcripts and models": "check replay models limits local",
-    "The gateway and its store": "config keys db doctor mcp completion",
+    "The gateway and its store": "config keys plugins db doctor mcp completion",
 }
 WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
 """Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""

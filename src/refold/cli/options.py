@@ -87,10 +87,12 @@ def _settled(url: str) -> str:
     Every warning about the spelling of a URL is given here, once: commands go on with a path that has one meaning.
     """
     from refold.cli.output import note
-    from refold.cli.settings import store_url
+    from refold.cli.settings import load_plugins_here, store_url
     from refold.stores.url import sqlite_file
 
     chosen = url or store_url()
+    if "://" in chosen and chosen.partition(":")[0] not in ("sqlite", "postgres", "postgresql"):
+        load_plugins_here()
     path = sqlite_file(chosen, lambda text: note(f"warning: {text}")) if chosen else None
     return chosen if path is None else str(path)
 

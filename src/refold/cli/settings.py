@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -12,13 +13,50 @@ from refold.cli import output
 from refold.cli.output import plain
 from refold.config.layers import RANKS, Layer, environment_layer, file_layers, flag_layer, with_current_url
 from refold.config.resolution import resolve
+from refold.config.tree import PluginSettings
 from refold.core.policy import Policy
 from refold.model.errors import MissingExtra
 from refold.ports.models import Embedder
 
+if TYPE_CHECKING:
+    from refold.plugins.registry import Plugins
+
 
 def layers_here() -> list[Layer]:
     return [environment_layer(os.environ), *file_layers(os.environ, Path.cwd())]
+
+
+def load_plugins_here(flags: Layer | None = None) -> Plugins:
+    """Load the plugins of the settings of this place, once for each program that is started.
+
+    Raises:
+        ConfigError: a file cannot be read, or a plugin cannot be used.
+    """
+    from refold.plugins.registry import load_plugins
+
+    wanted = plugin_settings_here(flags)
+    if wanted not in _loaded:
+        _loaded.clear()
+        _loaded[wanted] = load_plugins(
+            *wanted.files, installed=wanted.installed, off=wanted.off, required=wanted.required
+        )
+    return _loaded[wanted]
+
+
+def plugin_settings_here(flags: Layer | None = None) -> PluginSettings:
+    """
+    Raises:
+        ConfigError: a file cannot be read, or a setting cannot be used.
+    """
+    layers = [*layers_here(), *([flags] if flags else [])]
+    return resolve([structs.replace(one, values=_of_plugins(one)) for one in layers]).settings.plugins
+
+
+_loaded: dict[PluginSettings, Plugins] = {}
+
+
+def _of_plugins(layer: Layer) -> dict[str, object]:
+    return {name: raw for name, raw in layer.values.items() if name.partition(".")[0] == "plugins"}
 
 
 def policy_here(preset: str = "", strategy: str = "") -> Policy:
@@ -32,6 +70,7 @@ def policy_here(preset: str = "", strategy: str = "") -> Policy:
     from refold.config.policy import policy_of
     from refold.engine.settings import preset_named
 
+    load_plugins_here()
     if preset:
         preset_named(preset)
     layers = [structs.replace(layer, values=_of_policies(layer)) for layer in layers_here()]
@@ -51,6 +90,8 @@ def preset_here() -> str:
     naming = [
         structs.replace(one, values={name: one.values[name]}) for one in layers_here() if one.values.get(name)
     ]
+    if naming:
+        load_plugins_here()
     allowed = flag_layer({"compaction.allow_system_summary": True})  # as for `policy_here`
     return resolve([allowed, *naming]).settings.compaction.preset if naming else ""
 

@@ -145,9 +145,9 @@ def expected(key: SettingKey) -> str:
     if key.name in SPOKEN:
         return SPOKEN[key.name]
     if key.name == "compaction.preset":
-        from refold.core.presets import PRESETS
+        from refold.plugins.registry import active
 
-        return _either([*PRESETS])
+        return _either([*active().presets])
     match key.kind:
         case "switch":
             return "true or false"

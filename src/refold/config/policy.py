@@ -36,6 +36,7 @@ from refold.core.tool_kinds import ToolKinds
 from refold.core.triggers import fold_count
 from refold.model.budget import Share, Tokens
 from refold.model.errors import ConfigError, SettingError
+from refold.plugins.registry import active
 
 Change: TypeAlias = Callable[[Policy, Any], Policy | None]
 """Returns the policy with a new value; None if the policy cannot use it."""
@@ -72,11 +73,12 @@ def policy_of(settings: Settings, *, preset: str = "") -> Policy:
 
 
 def _preset(name: str) -> Policy:
-    if name not in PRESETS:
+    known = active().presets
+    if name not in known:
         raise SettingError(
-            "compaction.preset", "there is no such preset", hint=f"choose from: {', '.join(PRESETS)}"
+            "compaction.preset", "there is no such preset", hint=f"choose from: {', '.join(known)}"
         )
-    return PRESETS[name]
+    return known[name]
 
 
 def _variant(name: str, variant: str) -> Policy:

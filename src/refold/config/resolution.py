@@ -172,10 +172,21 @@ def resolve(layers: Iterable[Layer] = ()) -> Resolved:
     origins |= {name: DEFAULT for name in _upstream_names(settings) if name not in origins}
     resolved = Resolved(settings, {name: one for name, one in origins.items() if find_key(name)}, ordered)
     try:
+        _check_files(origins["plugins.files"])
         check(settings)
     except SettingError as error:
         raise _with_place(resolved, error) from None
     return resolved
+
+
+def _check_files(origin: ValueOrigin) -> None:
+    """Refuse plugins of a project: its file comes with a checkout, and would run code of whoever wrote it."""
+    if origin.source == "project":
+        raise SettingError(
+            "plugins.files",
+            "a project's file may not name code to run",
+            hint="name it in your own file, by REFOLD_PLUGINS_FILES or by --plugins-files",
+        )
 
 
 def update(resolved: Resolved, changes: Mapping[str, object]) -> Resolved:

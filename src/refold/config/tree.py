@@ -94,15 +94,18 @@ def takes_text(annotated: Any) -> bool:
 VARIABLE_NAME = r"^([A-Za-z_][A-Za-z0-9_]*)?$"
 HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$"
 STORE_URL = (
-    r"^((sqlite|memory|postgres|postgresql):|[/~]|\.\.?/|(?!(sqlite|memory|postgres|postgresql)$)[^:=]*$)"
+    r"^((sqlite|memory|postgres|postgresql):|[a-z][a-z0-9+-]+://"
+    r"|[/~]|\.\.?/|(?!(sqlite|memory|postgres|postgresql)$)[^:=]*$)"
 )
-"""A URL or a plain path. A path with a colon or an equals sign has to begin like a path, as in
+"""A URL, also of a plugin's store, or a plain path. A path with a colon or an equals sign has to begin like a path, as in
 `refold.stores.url`."""
 UPSTREAM_NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 """No underscores: in the name of a variable they stand for the hyphens."""
 
 CALL_PATTERN = r"^(\*|([A-Z]+ )?/v1/[^ ]+)$"
 """A call below /v1/, with or without a method, with * for any characters."""
+
+PLUGIN_NAME = r"^[a-z0-9][a-z0-9_-]{0,39}$"
 
 TOOL_NAME = r"^[A-Za-z0-9_.:/-]{1,128}$"
 
@@ -537,6 +540,31 @@ class Notify(Section, frozen=True):
     """A reply is passed on as it came unless a setting changes that."""
 
 
+class PluginSettings(Section, frozen=True):
+    """Code of others that runs in Refold; see docs/plugins.md."""
+
+    installed: Annotated[bool, Meta(description="Load the plugins of installed packages.")] = True
+    """Who installs a package with a plugin wants it to be used."""
+    files: Annotated[
+        tuple[str, ...],
+        Meta(description="Python files with a plugin; not in a project's file."),
+        PLAIN,
+    ] = ()
+    """None: a file is code, and only you know which to trust."""
+    off: Annotated[
+        tuple[Annotated[str, Meta(pattern=PLUGIN_NAME)], ...],
+        Meta(description="Names of plugins that are not loaded."),
+        PLAIN,
+    ] = ()
+    """All are loaded."""
+    required: Annotated[
+        tuple[Annotated[str, Meta(pattern=PLUGIN_NAME)], ...],
+        Meta(description="Names of plugins without which Refold does not start."),
+        PLAIN,
+    ] = ()
+    """A plugin that cannot be loaded is left out with a warning. Name one here that protects your data."""
+
+
 class UpstreamSettings(Section, frozen=True):
     """A provider, or a server of your own. A well-known name needs no other settings."""
 
@@ -629,6 +657,7 @@ class Settings(Struct, frozen=True):
     cache: Cache = Cache()
     summariser: SummariserSettings = SummariserSettings()
     notify: Notify = Notify()
+    plugins: PluginSettings = PluginSettings()
     upstreams: dict[str, UpstreamSettings] = {}
     """By name, those of the strongest source first, each as it was written. If there is none, the gateway
     uses the providers that it finds by itself."""

@@ -17,9 +17,10 @@ from msgspec import structs
 
 from refold.config.policy import block_of
 from refold.config.tree import Settings, UpstreamSettings
-from refold.engine.settings import NamedEmbedder, named_embedder, providers_with_block
+from refold.engine.settings import PLUGIN, NamedEmbedder, named_embedder, providers_with_block
 from refold.model.errors import ConfigError, MissingExtra, SettingError
 from refold.model.message import DialectName
+from refold.plugins.registry import active
 from refold.ports.models import Embedder
 from refold.upstreams.provider import KNOWN, Provider, complete, provider_of
 
@@ -113,6 +114,8 @@ def is_literal(url: str) -> bool:
 
 def _writer(settings: Settings, spec: str, at: int) -> Provider:
     name, _, model = spec.partition(":")
+    if name == PLUGIN:
+        return _plugin(settings, model, at)
     if model and name in settings.upstreams:
         return provider_for(name, settings.upstreams[name], model)
     try:
@@ -123,6 +126,20 @@ def _writer(settings: Settings, spec: str, at: int) -> Provider:
             "summariser.models", f"number {at} names no model to ask", hint=error.hint
         ) from None
     return provider
+
+
+def _plugin(settings: Settings, model: str, at: int) -> Provider:
+    if len(settings.summariser.models) > 1:
+        raise SettingError(
+            "summariser.models",
+            f"number {at} is a summariser of a plugin, and there are others",
+            hint="a summariser of a plugin stands alone: if it fails, a digest is made",
+        )
+    try:
+        active().summariser(model)
+    except ConfigError as error:
+        raise SettingError("summariser.models", error.message, hint=error.hint) from None
+    return Provider(PLUGIN, model)
 
 
 def provider_for(name: str, upstream: UpstreamSettings, model: str) -> Provider:

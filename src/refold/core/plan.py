@@ -153,7 +153,7 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
     if is_due and (early := _plan_without_stages(folded, frame, now, is_due, room)):
         return structs.replace(early, edits=cut)
-    shown, more = reduce(folded.touchable, policy.stages, room)
+    shown, more = reduce(folded.touchable, (*policy.stages, *policy.plugin_stages), room)
     reduced, edits = _prune_until(folded.show(shown.items), more) if more else folded, (*cut, *more)
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
     is_small = bool(is_due) and _is_small(reduced, frame, now)
@@ -194,7 +194,11 @@ def _plan_without_stages(folded: Folded, frame: Frame, now: Now, reason: str, ro
     not free enough.
     """
     stages, shown = frame.policy.stages, folded.touchable
-    if frame.policy.hard or not all(isinstance(stage, _BY_MESSAGE) for stage in stages):
+    if (
+        frame.policy.plugin_stages
+        or frame.policy.hard
+        or not all(isinstance(stage, _BY_MESSAGE) for stage in stages)
+    ):
         return None
     request = _request(folded, frame, now)
     if request is None or reduce(shown.since(len(request.items)), stages, room)[1]:

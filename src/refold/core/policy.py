@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.core.plugin_points import PluginStage, PluginTrigger
 from refold.core.prompts import Recipe
 from refold.core.stages import AnyStage
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
@@ -235,6 +236,10 @@ class Policy(Struct, frozen=True, kw_only=True):
     """Stages tried first if a call waits and the window does not fit: then there is no time for a summary."""
     emergency: tuple[AnyStage, ...] = ()
     """Stages applied without a summary if the window is too small for everything else, in this order."""
+    plugin_stages: tuple[PluginStage, ...] = ()
+    """Stages of plugins, applied after `stages`."""
+    plugin_triggers: tuple[PluginTrigger, ...] = ()
+    """Triggers of plugins: a summary is due if one of them fires."""
     target: Tokens | Share = Share(0.8)
     """If the stages alone reach this size, nothing is summarised."""
     whole_turn: Share = Share(0.5)
@@ -283,3 +288,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     adds one."""
     enabled: bool = True
     """False turns off all compaction, including recovery from overflow."""
+
+    @property
+    def runs_plugins(self) -> bool:
+        """Whether a plan calls code of plugins."""
+        return bool(self.plugin_stages or self.plugin_triggers)

@@ -193,7 +193,8 @@ def has_rule(policy: Policy, moment: Moment) -> bool:
     """Whether the policy has a rule for this moment. Without one, nothing is due then, except that a window
     must fit before a call.
     """
-    return moment in policy.triggers or moment in policy.reduce_at
+    own = any(trigger.moment == moment for trigger in policy.plugin_triggers)
+    return own or moment in policy.triggers or moment in policy.reduce_at
 
 
 def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:
@@ -249,9 +250,13 @@ def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
 
 
 def _triggered(folded: Folded, frame: Frame, now: Now) -> str:
-    """The reason by the trigger of this moment, if the policy has one."""
+    """The reason by the trigger of this moment, or by one of a plugin, if the policy has one."""
     rules = frame.policy.triggers
-    return due(rules, now.moment, _facts(folded, frame, now)) if now.moment in rules else ""
+    own = [one for one in frame.policy.plugin_triggers if one.moment == now.moment]
+    if now.moment not in rules and not own:
+        return ""
+    facts = _facts(folded, frame, now)
+    return due(rules, now.moment, facts) or next(filter(None, (one.fires(facts) for one in own)), "")
 
 
 def fold_point(folded: Folded, frame: Frame, now: Now) -> int:

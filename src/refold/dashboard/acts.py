@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import get_args
 
 from refold.config import policy_of
-from refold.core.presets import PRESETS
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.dashboard.workspace import NO_MODEL, Workspace
 from refold.engine.arguments import check_focus
@@ -18,6 +17,7 @@ from refold.engine.history import Fate, change_to_undo, changes_between, last_ch
 from refold.engine.recall import newest_replies
 from refold.engine.status import Preview
 from refold.model.errors import MAX_TOKENS, ConfigError, InvalidWindow, NotFound
+from refold.plugins.registry import active
 from refold.ports.records import Compaction, read_stored
 from refold.text_work import run_text_work
 
@@ -42,8 +42,8 @@ def _tokens(text: str) -> int | None:
 
 
 def _preset(name: str) -> str:
-    if name and name not in PRESETS:
-        raise ConfigError("there is no such preset", hint=f"choose from: {', '.join(PRESETS)}")
+    if name and name not in active().presets:
+        raise ConfigError("there is no such preset", hint=f"choose from: {', '.join(active().presets)}")
     return name
 
 
@@ -64,7 +64,7 @@ async def compact_form(visit: Visit) -> Rendered | Redirect:
         "off": talk.id in await workspace.engine.switched_off(),
     }
     page = {
-        "presets": PRESETS,
+        "presets": active().presets,
         "own_preset": workspace.resolved.settings.compaction.preset,
         "writers": workspace.writers(),
         "digest": NO_MODEL,

@@ -11,11 +11,11 @@ from refold.config.layers import DEFAULT, ValueOrigin
 from refold.config.parse import ELSEWHERE, Unreadable, expected, read, shown
 from refold.config.resolution import FIXED
 from refold.config.tree import SettingKey, find_key
-from refold.core.presets import PRESETS
 from refold.dashboard.app import Redirect, Rendered, Visit
 from refold.engine.effect import first_day, stats_of
 from refold.model.budget import Share, Tokens
 from refold.model.errors import AccessError, ConfigError, SettingError
+from refold.plugins.registry import active
 
 PRESET = "compaction.preset"
 
@@ -70,7 +70,7 @@ async def _settings(visit: Visit, problem: SettingError | None = None, typed: st
 def _line(name: str, key: SettingKey, value: Any, origin: ValueOrigin) -> SettingLine:
     choices = ("true", "false") if key.kind == "switch" else key.choices
     if name == PRESET:
-        choices = tuple(PRESETS)
+        choices = tuple(active().presets)
     elif choices and key.is_optional:
         choices = (*choices, ELSEWHERE)
     return SettingLine(

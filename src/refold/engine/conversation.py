@@ -88,11 +88,12 @@ from refold.engine.settings import (
     dollars_for,
     read_prompt,
     state_for,
+    summariser_named,
     with_tool_rules,
 )
 from refold.engine.state import Bill, Receipt, Sent, State, SummaryAuthor, author_of
 from refold.engine.status import Preview, Status, preview_of, status_of
-from refold.engine.summary_jobs import CLOSED, REPLACED, SummaryFunction, SummaryJobs, settled, summariser_of
+from refold.engine.summary_jobs import CLOSED, REPLACED, SummaryJobs, settled, summariser_of
 from refold.model.dialect import Dialect
 from refold.model.errors import (
     ConfigError,
@@ -111,7 +112,14 @@ from refold.model.message import Message, Text, ToolCall, ToolResult, holds_comp
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
-from refold.ports.models import Ask, CountingUpstream, StreamingUpstream, Summariser, Upstream
+from refold.ports.models import (
+    Ask,
+    CountingUpstream,
+    StreamingUpstream,
+    Summariser,
+    SummaryFunction,
+    Upstream,
+)
 from refold.ports.records import NOT_KNOWN, Call, Compaction, Delivery, Head, QueuedEntry, Session, read_body
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import WindowSize
@@ -351,8 +359,10 @@ class Conversation:
         given, state = settings.summariser, self._state
         self._named_summariser: NamedSummariser | None = None
         if isinstance(given, str):
-            self._named_summariser = NamedSummariser(given, settings, cache=lambda: settings.cache)
-            return self._named_summariser
+            given = summariser_named(given, settings, cache=lambda: settings.cache)
+        if isinstance(given, NamedSummariser) and given is not settings.summariser:
+            self._named_summariser = given
+            return given
         return summariser_of(given, state.frame.fixed.dialect, state.counter.text)
 
     # The commit loop

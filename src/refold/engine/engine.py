@@ -76,14 +76,15 @@ from refold.engine.settings import (
     named_embedder,
     policy_for,
     state_for,
+    summariser_named,
 )
 from refold.engine.state import FillLevel
 from refold.engine.status import stored_fill_level
-from refold.engine.summary_jobs import LEASE_S, SummaryFunction, sweep
+from refold.engine.summary_jobs import LEASE_S, sweep
 from refold.model.errors import ConfigError, Conflict, Damaged, NotFound
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.ports.models import Embedder, Summariser, SummaryCache
+from refold.ports.models import Embedder, Summariser, SummaryCache, SummaryFunction
 from refold.ports.records import (
     Head,
     LatestHead,
@@ -285,8 +286,9 @@ class Engine:
         )
         self._named_summariser: NamedSummariser | None = None
         if isinstance(summariser, str):
-            self._named_summariser = NamedSummariser(summariser, self.settings, cache=lambda: self.cache)
-            self.settings = structs.replace(self.settings, summariser=self._named_summariser)
+            named = summariser_named(summariser, self.settings, cache=lambda: self.cache)
+            self._named_summariser = named if isinstance(named, NamedSummariser) else None
+            self.settings = structs.replace(self.settings, summariser=named)
         self._url = store if isinstance(store, str | PathLike) else None
         self._store = None if isinstance(store, str | PathLike) else store
         self._embedder = embedder
@@ -462,7 +464,7 @@ class Engine:
         """
         state_for(settings)
         if isinstance(settings.summariser, str):
-            NamedSummariser(settings.summariser, settings)
+            summariser_named(settings.summariser, settings)
 
     async def open_branch(
         self,

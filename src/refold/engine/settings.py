@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from refold.core.budget import OUTPUT_PART
 from refold.core.policy import Policy
-from refold.core.presets import PRESETS, PresetBlock, policy_of_block, read_block
+from refold.core.presets import PresetBlock, policy_of_block, read_block
 from refold.core.stages import AnyStage, Prune
 from refold.core.stages.tool_results import ToolRule
 from refold.engine.arguments import (
@@ -33,7 +33,7 @@ from refold.engine.arguments import (
 )
 from refold.engine.events import Listener
 from refold.engine.state import Secrecy, State
-from refold.engine.summary_jobs import SummaryFunction
+from refold.engine.summary_jobs import FunctionSummariser
 from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
@@ -41,7 +41,16 @@ from refold.model.message import Message, system
 from refold.model.summary import Summary
 from refold.model.tokens import Prices, TokenCounter, Usage, call_cost
 from refold.model.window import Fixed
-from refold.ports.models import Embedder, PaidQuestion, Summariser, SummaryCache, SummaryTask, Upstream
+from refold.plugins.registry import active
+from refold.ports.models import (
+    Embedder,
+    PaidQuestion,
+    Summariser,
+    SummaryCache,
+    SummaryFunction,
+    SummaryTask,
+    Upstream,
+)
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.catalog import WindowSize, find_model, window_for
 from refold.tokens.counters import counter_for
@@ -167,12 +176,12 @@ def budget_for(settings: ConversationSettings) -> Budget:
 
 
 def policy_for(settings: ConversationSettings) -> Policy:
-    """Return the policy of the settings.
+    """Return the policy of the settings, with the stages and triggers of plugins.
 
     Raises:
         ConfigError: there is no preset of this name.
     """
-    return settings.policy or preset_named(settings.preset)
+    return active().extended(settings.policy or preset_named(settings.preset))
 
 
 def preset_named(name: str) -> Policy:
@@ -181,9 +190,10 @@ def preset_named(name: str) -> Policy:
     Raises:
         ConfigError: there is no preset of this name.
     """
-    if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}", hint=f"choose from: {', '.join(PRESETS)}")
-    return PRESETS[name]
+    known = active().presets
+    if name not in known:
+        raise ConfigError(f"there is no preset {name!r}", hint=f"choose from: {', '.join(known)}")
+    return known[name]
 
 
 def with_tool_rules(policy: Policy, rules: Mapping[str, ToolRule]) -> Policy:
@@ -298,7 +308,7 @@ async def open_summariser(
     windows: Mapping[str, int] | None = None,
     cache: SummaryCache | None = None,
     environ: Mapping[str, str] = os.environ,
-) -> AsyncIterator[ModelSummariser | None]:
+) -> AsyncIterator[Summariser | None]:
     """Open the summariser that the settings ask for, until the block ends; None if no model has to write.
 
         settings = ConversationSettings(model="gpt-4o", summarisers=(Provider("openai", "gpt-4o-mini"),))
@@ -319,6 +329,10 @@ async def open_summariser(
     if not writes_with_model(settings):
         yield None
         return
+    providers = providers_for(settings, own)
+    if (function := plugin_summariser(providers)) is not None:
+        yield FunctionSummariser(function, DIALECTS["chat"], counter_for(settings.model).text)
+        return
     async with AsyncExitStack() as stack:
         chain = [
             writer_for(
@@ -327,9 +341,35 @@ async def open_summariser(
                 url=provider.base_url,
                 windows=windows,
             )
-            for provider in providers_for(settings, own)
+            for provider in providers
         ]
         yield ModelSummariser(chain, cache=cache)
+
+
+PLUGIN = "plugin"
+"""Stands for a provider in the name of a summariser of a plugin: `plugin:NAME`."""
+
+
+def plugin_summariser(providers: Sequence[Provider]) -> SummaryFunction | None:
+    """Return the summariser of a plugin, if the first provider names one; None otherwise.
+
+    Raises:
+        ConfigError: no plugin has one of this name.
+    """
+    first = providers[0] if providers else None
+    return active().summariser(first.model) if first and first.name == PLUGIN else None
+
+
+def summariser_named(
+    name: str, settings: ConversationSettings, *, cache: Callable[[], SummaryCache | None] = lambda: None
+) -> NamedSummariser | SummaryFunction:
+    """Return a model or a summariser of a plugin by its name.
+
+    Raises:
+        ConfigError: there is no such provider or summariser, or a key is missing.
+    """
+    kind, _, rest = name.partition(":")
+    return active().summariser(rest) if kind == PLUGIN else NamedSummariser(name, settings, cache=cache)
 
 
 class NamedSummariser:

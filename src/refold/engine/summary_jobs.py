@@ -41,7 +41,7 @@ from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
 from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.models import PaidQuestion, Summariser, SummaryTask
+from refold.ports.models import PaidQuestion, Summariser, SummaryFunction, SummaryTask
 from refold.ports.records import Batch, Call, Compaction, CompactionState, Embedding, Session, StoredSummary
 from refold.ports.store import SessionRows, Store
 from refold.summarisers import checked
@@ -967,16 +967,6 @@ class Breaker:
 
 
 # Summarisers
-
-
-class SummaryFunction(Protocol):
-    """A user's function that writes summaries, `async def` or plain; an empty text means that none could be
-    written. A plain one is called in a thread of its own.
-    """
-
-    def __call__(
-        self, messages: Sequence[dict[str, Any]], *, previous: str, max_tokens: int
-    ) -> Awaitable[str] | str: ...
 
 
 class NotText(TypeError):

@@ -66,7 +66,15 @@ from refold.gateway.summarisers import Authors
 from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import Credentials, Forwarder, Target, Targets, WindowReports
 from refold.model.dialect import DIALECTS
-from refold.model.errors import ConfigError, DoesNotFit, RefoldError, Stopping, StoreError, WireError
+from refold.model.errors import (
+    ConfigError,
+    DoesNotFit,
+    PluginError,
+    RefoldError,
+    Stopping,
+    StoreError,
+    WireError,
+)
 from refold.ports.models import Embedder
 from refold.ports.store import Store
 from refold.text_work import run_text_work
@@ -322,6 +330,7 @@ class Gateway:
             targets=await self._state.admit(asked, targets, credentials),
             shape=shape,
             backlog=self.backlog,
+            owner=owner,
         )
         if incoming is not None:
             ticket.name_fault = incoming.name_fault
@@ -378,8 +387,8 @@ class Gateway:
         except StoreError as error:
             _log.warning("a request could not be stored: %s", error.located)
             ticket.action, ticket.handout.answers = "not-kept", StateRow(call=ticket.call_id)
-        except (ConfigError, DoesNotFit):
-            raise  # the client must fix a wish that cannot be met, or a request that cannot be made smaller
+        except (ConfigError, DoesNotFit, PluginError):
+            raise  # a wish that cannot be met, a request that cannot be made smaller, or a plugin that ends it
         except Exception as error:  # noqa: BLE001  # an internal failure must not stop a request that the provider would accept
             _log.error(
                 "a request could not be processed, and is sent on unchanged: %s", error_location(error)

@@ -44,6 +44,8 @@ STATUSES: dict[type[Exception], int] = {
     errors.RateLimited: 429,
     errors.MalformedHistory: 400,
     errors.RecoverySpent: 400,
+    errors.PluginError: 503,
+    errors.PluginRefused: 403,
     errors.SummaryError: 502,
     errors.Stopping: 503,
     errors.StoreError: 503,

@@ -28,6 +28,7 @@ from urllib.parse import quote
 import aiohttp
 from msgspec import DecodeError, Raw, Struct, field, structs
 from msgspec.json import Decoder, encode
+from msgspec.json import decode as read_json
 from starlette.types import Send
 
 from refold.core.budget import OutputRoom
@@ -69,15 +70,25 @@ from refold.model.errors import (
     ConfigError,
     Damaged,
     NotFound,
+    PluginError,
     RecoverySpent,
     RefoldError,
     Stopping,
     StoreError,
     UpstreamUnavailable,
 )
+from refold.plugins.filters import (
+    FilteredRequest,
+    filter_request,
+    filter_response,
+    has_request_filters,
+    has_response_filters,
+)
+from refold.plugins.plugin import FilterResponse
+from refold.plugins.registry import active
 from refold.ports.records import Delivery
 from refold.text_work import run_text_act, run_text_work
-from refold.wire.json_codec import FIELDS
+from refold.wire.json_codec import FIELDS, ITEMS
 
 # The call in progress
 
@@ -131,11 +142,16 @@ class Ticket:
         targets: Sequence[Target],
         shape: Shape,
         backlog: Backlog,
+        owner: str = "",
     ) -> None:
         self.call_id, self.method, self.path, self.model = call_id, method, path, model
         self.credentials, self.body, self.targets = credentials, body, targets
         self.handout = handout
-        self.shape = shape
+        self.shape, self.owner = shape, owner
+        self.plugins = active()
+        self._filtered: tuple[bytes, FilteredRequest] | None = None
+        """The last body that passed the filters of plugins, before and after."""
+        self._is_answer_filtered = False
         self.action: Action = "passed"
         self.incoming: Incoming | None = None
         self.hosted: TakenRequest | None = None
@@ -251,8 +267,65 @@ class Ticket:
         if made is not self.made:
             await self._use_window(made)
 
+    async def filtered(self, body: bytes) -> bytes:
+        """The body after the filters of plugins. They see every call to a model, also those that pass unchanged.
+
+        Raises:
+            PluginError: a filter ends the request.
+        """
+        dialect = self.dialect
+        if dialect is None or self.method != "POST" or not has_request_filters(self.plugins):
+            return body
+        if self._filtered is None or self._filtered[0] is not body:
+            talk = self.hosted.live.conversation if self.hosted else None
+            done = await filter_request(
+                self.plugins,
+                body,
+                dialect,
+                model=self.model,
+                conversation=talk.id if talk else "",
+                owner=self.owner,
+            )
+            self._filtered = body, done
+            if self.made is not None and talk is not None and done.body is not body:
+                edits = done.edits(_numbers(self.made, body, dialect), talk.state.counter.message)
+                note = structs.replace(self.made.note, marks=(*self.made.note.marks, *edits))
+                self.made = structs.replace(self.made, note=note)
+        return self._filtered[1].body
+
+    @property
+    def filters_answer(self) -> bool:
+        """True if a plugin reads the answer."""
+        return self.dialect is not None and has_response_filters(self.plugins)
+
+    async def filter_answer(self, watcher: Watcher, status: int) -> None:
+        """Show an answer that has arrived to the filters of plugins, once.
+
+        Raises:
+            PluginError: a filter refuses it.
+        """
+        dialect = self.dialect
+        if dialect is None or not self.filters_answer or self._is_answer_filtered or status >= 400:
+            return
+        self._is_answer_filtered = True
+        result = await run_text_work(watcher.size, watcher.outcome)
+        reply = read_json(result.reply) if result.reply else {}
+        response = FilterResponse(
+            dialect.name,
+            self.model,
+            reply.get("messages") or [],
+            result.usage,
+            result.is_whole,
+            self.hosted.live.conversation.id if self.hosted else "",
+            self.owner,
+        )
+        await filter_response(self.plugins, response)
+
     async def body_for(self, target: Target) -> bytes:
         """The body for an upstream. A fallback gets plain text in place of compactions that it did not make."""
+        return await self.filtered(await self._body_for(target))
+
+    async def _body_for(self, target: Target) -> bytes:
         self._upstream = target.name
         if target is self.targets[0] or self.hosted is None or self.made is None or self.incoming is None:
             return self.body
@@ -294,7 +367,7 @@ class Ticket:
         try:
             made = await self.hosted.live.shrink(status if status >= 400 else None, refusal, held=held)
             await self._use_window(made)
-        except RecoverySpent:
+        except (RecoverySpent, PluginError):
             raise
         except Exception as error:  # noqa: BLE001  # on any failure the client gets the provider's own refusal
             _log.warning("a call could not be made smaller: %s", type(error).__name__)
@@ -393,6 +466,8 @@ class Ticket:
             headers["x-refold-window"] = f"{budget.window} ({budget.source})"
         if self._room is not None:
             headers["x-refold-room"] = room_header(self._room)
+        if self._filtered is not None and (notes := self._filtered[1].notes):
+            headers["x-refold-plugins"] = "; ".join(notes)
         if added := [*self._added, *(["tools"] if self.rounds and self.hosted else [])]:
             headers["x-refold-added"] = ", ".join(added)
         problem = "the tool loop in progress has lost its thoughts" if self._thinking_off else ""
@@ -413,6 +488,17 @@ class Ticket:
         if count := self._backlog.not_kept(hosted.line.hashes):
             headers["x-refold-not-kept"] = str(count)
         return headers
+
+
+def _numbers(made: Made, body: bytes, dialect: Dialect) -> dict[int, int]:
+    """The numbers of messages in the branch, by their index in the list of a body."""
+    if made.window is None:
+        return {}
+    window, items = made.window, FIELDS.decode(body).get(dialect.messages_key)
+    is_list = items is not None and bytes(items).lstrip()[:1] == b"["
+    first = len(ITEMS.decode(items)) - len(window.sent) if items is not None and is_list else 0
+    places = range(min(len(window.messages), len(made.sent.shown)))
+    return {first + window.place(at): made.sent.number(at) for at in places}
 
 
 def _header(value: str) -> bytes:
@@ -563,6 +649,7 @@ class Relay:
     ) -> tuple[Ticket, UpstreamAnswer] | None:
         """The next call of a reply and its answer; None if the reply ends here."""
         status = coming.response.status
+        await ticket.filter_answer(coming.watcher, status)
         further = await rounds.follow_up(
             ticket, outcome.reply, coming.target, lambda: ticket.keep(coming.watcher, status)
         )
@@ -683,6 +770,7 @@ class Relay:
         if ticket.is_kept:
             return
         await ticket.keep(coming.watcher, coming.response.status)
+        await ticket.filter_answer(coming.watcher, coming.response.status)
         outcome = await run_text_work(coming.watcher.size, coming.watcher.outcome)
         if outcome.is_whole:
             await rounds.follow_up(ticket, outcome.reply, coming.target)
@@ -694,7 +782,8 @@ class Relay:
         target = ticket.targets[0]
         if target.name in self._uncounted:
             return
-        body = await run_text_work(len(ticket.body), _counted_fields, ticket.body)
+        whole = await ticket.filtered(ticket.body)
+        body = await run_text_work(len(whole), _counted_fields, whole)
         address = target.address(
             f"{ticket.path}{COUNTED_AT[ticket.path]}", ticket.credentials.query_for(target)
         )
@@ -709,6 +798,8 @@ class Relay:
             tokens = FIELDS.decode(found).get("input_tokens")
             if tokens is not None:
                 await ticket.take_count(_INTEGER.decode(tokens))
+        except PluginError:
+            raise
         except Exception as error:  # noqa: BLE001  # a count is a help: its failure must not stop the call
             _log.warning("a request could not be counted: %s", type(error).__name__)
 
@@ -812,11 +903,13 @@ class Relay:
         return coming.watcher.failure if not coming.watcher.has_begun else None
 
     async def _note_whole(self, ticket: Ticket, coming: UpstreamAnswer) -> None:
-        """Store rows for the ids in an answer that is not streamed, before any of it leaves."""
-        if coming.source is None or coming.is_stream:
+        """Store rows for the ids in an answer that is not streamed, before any of it leaves. It is also held for
+        plugins that read it.
+        """
+        if coming.is_stream or (coming.source is None and not ticket.filters_answer):
             return
         await self._hold(coming, lambda: False, None, MAX_NOTED_BYTES)
-        if coming.is_ended:
+        if coming.is_ended and coming.source is not None:
             body = b"".join(coming.held)
             read = partial(ids_in_answer, coming.source, body, is_stored=ticket.handout.is_stored)
             found = await run_text_work(len(body), lambda: [*read()])
@@ -843,12 +936,13 @@ class Relay:
         response, watcher = coming.response, coming.watcher
         if coming.is_ended:
             await ticket.keep(watcher, response.status)  # store before the client has the answer
+            await ticket.filter_answer(watcher, response.status)
         self._mark(ticket, coming)
         has_length = not (watcher.is_stream or coming.is_rewritten)
         upstream_headers = response_headers(response.raw_headers, has_length=has_length)
         headers = [*upstream_headers, *ticket.refold_headers(coming.target.name)]
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        problem: UpstreamUnavailable | None = None
+        problem: RefoldError | None = None
         try:
             exchange = ticket.exchange
             holds_last = exchange is not None and not exchange.incoming.is_stream
@@ -860,14 +954,17 @@ class Relay:
                         await ticket.handout.note(found, coming.target)
                     if watcher.is_over or coming.is_ended:
                         await ticket.keep(watcher, response.status)
+                        await ticket.filter_answer(watcher, response.status)
                     await _send_chunk(send, chunk)
         except _BROKEN as error:
             problem = _unavailable(coming.target, error)
+        except PluginError as error:
+            problem = error
         finally:
             await ticket.keep(watcher, response.status)
             if coming.marks is not None and coming.marks.is_written:
                 ticket.has_marked()
-        if watcher.is_open:
+        if watcher.is_open or isinstance(problem, PluginError):
             await self._send_error_event(ticket, coming, problem or _too_short(coming.target), send)
         elif problem is None:
             await send({"type": "http.response.body", "body": coming.rest()})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from msgspec import structs
 
 from refold.model.errors import MissingExtra
+from refold.plugins.registry import active
 from refold.ports.records import (
     Batch,
     Call,
@@ -189,7 +190,12 @@ class PrometheusMetrics:
         )
         for outcome, count in self._compactions.items():
             compactions.add_metric(outcome, count)
-        yield from (calls, tokens, dollars, recoveries, unsent, saved, compactions)
+        plugins = CounterMetricFamily(
+            "refold_plugin_calls", "Calls of plugins.", labels=("plugin", "point", "outcome")
+        )
+        for called, count in active().counts.items():
+            plugins.add_metric(called, count)
+        yield from (calls, tokens, dollars, recoveries, unsent, saved, compactions, plugins)
 
     def describe(self) -> list[Metric]:
         return []

@@ -26,7 +26,6 @@ from msgspec.json import Decoder
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from refold.core.presets import PRESETS
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import (
     BodyEncoded,
@@ -39,6 +38,7 @@ from refold.model.errors import (
     check_window,
 )
 from refold.model.message import DialectName
+from refold.plugins.registry import active
 from refold.wire.json_codec import (
     FIELDS,
     MAX_BODY_BYTES,
@@ -264,8 +264,8 @@ def wishes_of(headers: Mapping[str, str]) -> Wishes:
             hint="X-Refold takes on (the default), off (send this request unchanged), conversation-off (this and all later ones) or conversation-on",
         )
     preset = headers.get("x-refold-preset", "").strip()
-    if preset and preset not in PRESETS:
-        raise ConfigError("X-Refold-Preset names no preset", hint=f"choose from: {', '.join(PRESETS)}")
+    if preset and preset not in (known := active().presets):
+        raise ConfigError("X-Refold-Preset names no preset", hint=f"choose from: {', '.join(known)}")
     if window:
         check_window(int(window) if _NUMBER.fullmatch(window) else window, "X-Refold-Window")
     return Wishes(

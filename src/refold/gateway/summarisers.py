@@ -18,15 +18,17 @@ from hashlib import sha256
 import aiohttp
 from msgspec import structs
 
-from refold.engine.settings import ConversationSettings, writer_for, writes_with_model
+from refold.engine.settings import ConversationSettings, plugin_summariser, writer_for, writes_with_model
+from refold.engine.summary_jobs import FunctionSummariser
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.request import DIALECT_OF
 from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.message import DialectName
-from refold.ports.models import Upstream
+from refold.ports.models import Summariser, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
+from refold.tokens.counters import counter_for
 from refold.upstreams.http import Connection, HttpUpstream
 from refold.upstreams.provider import Provider, ProviderKey, complete
 from refold.upstreams.response_errors import Pace
@@ -53,8 +55,10 @@ class Authors:
 
     def author(
         self, host: OwnerConversations, terms: ConversationSettings, target: Target, credentials: Credentials
-    ) -> ModelSummariser | None:
+    ) -> Summariser | None:
         """The summariser of a conversation; None if no model should write summaries."""
+        if (plugin := self._plugin(host, terms)) is not None:
+            return plugin
         wished, named, owner = host.resolved.settings.summariser, host.summarisers, host.engine.owner
         is_own = not any(one.name for one in named)
         if not (wished.enabled and writes_with_model(terms)) or (target.is_small and is_own):
@@ -71,8 +75,18 @@ class Authors:
         self._made.move_to_end(place)
         return self._made[place]
 
-    def named(self, host: OwnerConversations, terms: ConversationSettings, at: int) -> ModelSummariser:
+    def _plugin(self, host: OwnerConversations, terms: ConversationSettings) -> Summariser | None:
+        """The summariser of a plugin, if the settings name one."""
+        if not (host.resolved.settings.summariser.enabled and writes_with_model(terms)):
+            return None
+        function = plugin_summariser(host.summarisers)
+        dialect = DIALECTS[terms.format]  # type: ignore[index]
+        return FunctionSummariser(function, dialect, counter_for(terms.model).text) if function else None
+
+    def named(self, host: OwnerConversations, terms: ConversationSettings, at: int) -> Summariser:
         """A summariser that asks one of the named models alone: the one at this place of `summariser.models`."""
+        if (plugin := self._plugin(host, terms)) is not None:
+            return plugin
         one = host.summarisers[at]
         writer = writer_for(self._open(one, None, None), terms, url=one.base_url)
         return ModelSummariser([writer], cache=host.engine.cache)

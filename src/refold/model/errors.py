@@ -27,6 +27,8 @@
     │   └── UpstreamUnavailable
     ├── RecoverySpent             the input is still too long after the last recovery
     │   └── NotAnOverflow         the provider refused it for another reason than its length
+    ├── PluginError               a plugin that fails closed has failed, and the request ends
+    │   └── PluginRefused         a plugin does not let the request or the answer through
     ├── SummaryError              no summary could be made; the history is unchanged
     ├── Stopping                  a request to a gateway that is being stopped
     └── StoreError                a stored conversation that cannot be read or written
@@ -266,6 +268,18 @@ class NotAnOverflow(RecoverySpent):
     """The provider refused a request for another reason than its length: a smaller one would not help."""
 
     default_hint = "raise the provider's own error"
+
+
+class PluginError(RefoldError):
+    """A plugin has failed, and no request is sent without it."""
+
+    default_hint = "the log of Refold says why; `refold plugins check` tries it"
+
+
+class PluginRefused(PluginError):
+    """A plugin does not let it through."""
+
+    default_hint = "the plugin's own documentation says what it accepts"
 
 
 class SummaryError(RefoldError):

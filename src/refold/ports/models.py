@@ -7,8 +7,8 @@ not see them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -144,6 +144,16 @@ class Summariser(Protocol):
         as it is.
         """
         ...
+
+
+class SummaryFunction(Protocol):
+    """A user's function that writes summaries, `async def` or plain; an empty text means that none could be
+    written. A plain one is called in a thread of its own.
+    """
+
+    def __call__(
+        self, messages: Sequence[dict[str, Any]], *, previous: str, max_tokens: int
+    ) -> Awaitable[str] | str: ...
 
 
 class SummaryCache(Protocol):

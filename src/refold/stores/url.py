@@ -21,13 +21,14 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from refold.model.errors import ConfigError, MissingExtra, StoreError
+from refold.model.errors import ConfigError, MissingExtra, RefoldError, StoreError
 from refold.model.mask import is_store_file, mask_url, printable
+from refold.plugins.registry import active
 from refold.ports.store import Store
 from refold.stores.sql.migrations import Tables
 
 FILE = "refold.db"
-Kind: TypeAlias = Literal["sqlite", "memory", "postgresql"]
+Kind: TypeAlias = Literal["sqlite", "memory", "postgresql", "plugin"]
 Warn: TypeAlias = Callable[[str], None]
 WARN: ContextVar[Warn | None] = ContextVar("WARN", default=None)
 """Takes the warnings about URLs of a caller whose lines are not on the stack: `refold.sync` works in a thread of its own."""
@@ -86,6 +87,8 @@ async def open_store(
     """
     text = url if isinstance(url, str) else _absolute_path(url)
     match kind_of(text):
+        case "plugin":
+            return await _open_with_plugin(text)
         case "memory":
             from refold.stores.memory import MemoryStore
 
@@ -94,6 +97,20 @@ async def open_store(
             return await _open_postgres(text, patience_s, tables=tables)
         case "sqlite":
             return await _open_sqlite(text, patience_s, warn or WARN.get() or warn_caller, tables=tables)
+
+
+async def _open_with_plugin(url: str) -> Store:
+    opener = active().store_opener(url.partition(":")[0])
+    assert opener is not None
+    try:
+        store = await opener(url)
+    except RefoldError:
+        raise
+    except Exception as error:
+        raise StoreError(f"the plugin cannot open the store ({type(error).__name__})") from error
+    if not all(callable(getattr(store, name, None)) for name in ("commit", "close", "messages")):
+        raise StoreError("the plugin returned no store", hint="it has the methods of `refold.Store`")
+    return store
 
 
 def kind_of(url: str) -> Kind:
@@ -110,6 +127,8 @@ def kind_of(url: str) -> Kind:
         return "postgresql"
     if url == ":memory:":
         raise _in_memory()
+    if rest.startswith("//") and active().store_opener(scheme) is not None:
+        return "plugin"
     if url in _SCHEMES or not _PLAIN.match(url):
         raise ConfigError(
             "the URL of the store names no kind of store that there is",

@@ -32,6 +32,7 @@ from refold.model.message import (
     compaction_of,
 )
 from refold.model.tokens import Source, TokenCounter
+from refold.plugins.registry import active
 from refold.tokens.catalog import spellings
 
 if TYPE_CHECKING:
@@ -433,10 +434,15 @@ def _weights() -> list[float]:
 
 
 def counter_for(model: str) -> TokenCounter:
-    """The best counter available: exact if splintr is installed and knows the model, otherwise an estimate.
+    """The best counter available: that of a plugin, exact if splintr is installed and knows the model, otherwise an
+    estimate.
 
     Models with the same vocabulary share one counter, and its cache.
     """
+    return active().counter(model, lambda: _own_counter(model)) or _own_counter(model)
+
+
+def _own_counter(model: str) -> TokenCounter:
     vocabulary = vocabulary_for(model)
     exact = _exact(vocabulary) if vocabulary else None
     return exact or _fitted("claude" in spellings(model)[-1])

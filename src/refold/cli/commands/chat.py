@@ -413,10 +413,11 @@ async def _open(
 
 
 def _settings() -> Settings:
-    from refold.cli.settings import layers_here
+    from refold.cli.settings import layers_here, load_plugins_here
     from refold.config.layers import flag_layer
     from refold.config.resolution import resolve
 
+    load_plugins_here()
     return resolve([flag_layer({"compaction.allow_system_summary": True}), *layers_here()]).settings
 
 

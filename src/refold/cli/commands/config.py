@@ -67,10 +67,11 @@ def show(
     Secrets are not shown: users, passwords and queries in addresses, values of headers, arguments of commands, patterns of what is
     sensitive.
     """
-    from refold.cli.settings import layers_here
+    from refold.cli.settings import layers_here, load_plugins_here
     from refold.config.formats import settings_toml, tree_of
     from refold.config.resolution import resolve
 
+    load_plugins_here()
     resolved = resolve(layers_here())
     if as_json:
         output.write_json({"settings": tree_of(resolved), "origins": resolved.origins})

@@ -46,7 +46,7 @@ def dashboard(
     """
     import asyncio
 
-    from refold.cli.settings import check_server_extra, layers_here
+    from refold.cli.settings import check_server_extra, layers_here, load_plugins_here
     from refold.cli.store_access import check_there
 
     check_server_extra("the dashboard")
@@ -64,5 +64,6 @@ def dashboard(
             # A browser of the terminal returns when it is closed, and needs the page until then.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
+    load_plugins_here()
     asyncio.run(serve_page(resolve(layers_here()), tell, url=place.url, owner=place.owner, port=port))
     return 0

@@ -166,7 +166,7 @@ def serve(flags: Layer) -> int:
     calls go to the usual providers with the client's own key, and the model `local` runs on this machine. The extra `server` is
     needed; docs/gateway.md tells the rest. Every setting of docs/configuration.md is an option.
     """
-    from refold.cli.settings import check_server_extra
+    from refold.cli.settings import check_server_extra, load_plugins_here
 
     check_server_extra("the gateway")
     from refold.config import environment_layer, file_layers, resolve
@@ -177,6 +177,7 @@ def serve(flags: Layer) -> int:
 
     rewritten: list[str] = []
     files = [with_current_url(layer, rewritten.append) for layer in file_layers(os.environ, Path.cwd())]
+    load_plugins_here(flags)
     resolved = resolve([flags, environment_layer(os.environ), *files])
     set_up(resolved.settings.server.log, resolved.settings.server.log_level)
     for text in rewritten:
@@ -280,6 +281,8 @@ class _ReadyNote:
             output.note(notice_text(notice))
 
     def notice(self, address: str, gateway: Gateway, *, needs_key: bool) -> ServeNotice:
+        from refold.plugins.registry import active
+
         settings = self._resolved.settings
         return ServeNotice(
             address,
@@ -289,6 +292,7 @@ class _ReadyNote:
             _store(settings.store.url),
             needs_key,
             self._local is not None,
+            tuple(one.plugin.name for one in active()),
         )
 
     def _upstream(self, target: Target) -> UpstreamNotice:
@@ -342,6 +346,8 @@ def _store(url: str) -> str:
 
     if kind_of(url) == "memory":
         return "memory: forgotten when it ends"
+    if kind_of(url) == "plugin":
+        return f"{url.partition(':')[0]}, of a plugin"
     path = sqlite_file(url)
     return str(path) if path else "PostgreSQL"
 
@@ -376,6 +382,7 @@ class ServeNotice(Struct, frozen=True):
     store: str
     needs_key: bool
     has_local: bool
+    plugins: tuple[str, ...] = ()
 
     @property
     def clients(self) -> str:
@@ -421,6 +428,7 @@ def _facts(notice: ServeNotice) -> tuple[tuple[str, str], ...]:
         ("summaries", notice.summaries),
         ("store", notice.store),
         ("clients", notice.clients),
+        *([("plugins", ", ".join(notice.plugins))] if notice.plugins else []),
         ("dashboard", f"{notice.address}/"),
     )
 

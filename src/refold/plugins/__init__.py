@@ -1,0 +1,56 @@
+"""Plugins: code of others at the points that Refold offers. See docs/plugins.md.
+
+plugin.py     Plugin, a frozen value, and the protocols of its functions
+guard.py      calls a plugin with a deadline, and counts
+registry.py   load_plugins: entry points and files; active: the plugins in use
+filters.py    the chain of request and response filters, and the check of what they return
+"""
+
+from __future__ import annotations
+
+from refold.core.plugin_points import StageFunction, TriggerFunction, map_texts
+from refold.core.shown import Item, Room, Shown
+from refold.core.triggers import TriggerFacts
+from refold.model.message import Message, Text, ToolCall, ToolResult
+from refold.model.tokens import TokenCounter
+from refold.plugins.plugin import (
+    API,
+    FilterRequest,
+    FilterResponse,
+    Plugin,
+    RequestChange,
+    RequestFilter,
+    ResponseFilter,
+    StoreOpener,
+)
+from refold.plugins.registry import Plugins, active, find_plugins, load_plugins, use
+from refold.ports.models import SummaryFunction
+
+__all__ = [
+    "API",
+    "FilterRequest",
+    "FilterResponse",
+    "Item",
+    "Message",
+    "Plugin",
+    "Plugins",
+    "RequestChange",
+    "RequestFilter",
+    "ResponseFilter",
+    "Room",
+    "Shown",
+    "StageFunction",
+    "StoreOpener",
+    "SummaryFunction",
+    "Text",
+    "TokenCounter",
+    "ToolCall",
+    "ToolResult",
+    "TriggerFacts",
+    "TriggerFunction",
+    "active",
+    "find_plugins",
+    "load_plugins",
+    "map_texts",
+    "use",
+]

@@ -1,0 +1,297 @@
+"""The filters of plugins: request filters in their order over a request that is ready to be sent, response filters over an answer.
+
+The gateway and the extension of llms.py run the same chain after their compaction. What a filter returns is checked like a window of our own:
+as many messages in the same order, each with its role, its calls and its results, no broken rule that was not broken before, and
+hardly more bytes. Every change is an `Edit`. A request that no filter changes keeps its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from refold.core.budget import NO_SEQ
+from refold.core.plugin_points import Unusable, checked_message, stage_name
+from refold.core.shown import Edit
+from refold.core.verify import is_refused, verify
+from refold.model.dialect import Dialect
+from refold.model.errors import PluginRefused, WireError
+from refold.model.message import Message, visible
+from refold.plugins.plugin import FilterRequest, FilterResponse, RequestChange
+from refold.plugins.registry import Plugins
+from refold.text_work import run_text_work
+from refold.wire.json_codec import FIELDS, read_list
+from refold.wire.message import decode_messages
+
+MAX_MORE_BYTES = 4_096
+"""Bytes by which one filter may make a request longer: room for a sentence in a system prompt, and not for a flood."""
+MAX_DEPTH = 100
+MAX_TEXT = 300
+FIXED_FIELDS = frozenset(("model", "stream", "stream_options", "previous_response_id", "conversation"))
+"""Fields that decide where a request goes and how its answer is read. No filter changes them."""
+
+
+class ChangedMessage(Struct, frozen=True):
+    """A message that a filter changed: its index in the list of the request, before and after."""
+
+    plugin: str
+    index: int
+    before: Message
+    after: Message
+    reason: str
+
+
+class FilteredRequest(Struct, frozen=True):
+    """A request after the filters."""
+
+    body: bytes
+    changed: tuple[ChangedMessage, ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
+    """Changed fields, each with the plugin that changed it."""
+    notes: tuple[str, ...] = ()
+    """What the filters did, for a header: `name: 2 messages`."""
+
+    def edits(self, numbers: Mapping[int, int], count: Any) -> tuple[Edit, ...]:
+        """The changes as edits. `numbers` has the numbers of the messages in the branch, by index; `count` counts tokens."""
+        found = [
+            Edit(
+                stage_name(one.plugin),
+                numbers.get(one.index, NO_SEQ),
+                count(one.before),
+                count(one.after),
+                one.reason or "changed by a plugin",
+                f"#m{numbers[one.index]}" if one.index in numbers else "",
+            )
+            for one in self.changed
+        ]
+        return (
+            *found,
+            *(Edit(stage_name(name), NO_SEQ, 0, 0, f"field {field}") for field, name in self.fields),
+        )
+
+
+class _Prepared(Struct, frozen=True):
+    fields: dict[str, Any]
+    messages: list[dict[str, Any]]
+
+
+async def filter_request(
+    plugins: Plugins,
+    body: bytes,
+    dialect: Dialect,
+    *,
+    model: str = "",
+    conversation: str = "",
+    owner: str = "",
+) -> FilteredRequest:
+    """Run the request filters over a body, one after the other.
+
+    Raises:
+        PluginRefused: a filter refuses the request.
+        PluginError: a filter that fails closed has failed.
+    """
+    done = FilteredRequest(body)
+    for one in plugins:
+        function = one.plugin.on_request
+        if function is None:
+            continue
+        size = len(done.body)
+        try:
+            read = await run_text_work(size, _read, done.body, dialect)
+        except (WireError, msgspec.DecodeError, Unusable):
+            one.guard.fault("request", "unusable", "the request has no list of messages that could be read")
+            continue
+        request = FilterRequest(dialect.name, model, read.messages, read.fields, conversation, owner)
+        answer = await one.guard.call("request", partial(function, request), _checked_answer)
+        if answer is None or answer == RequestChange():
+            continue
+        if answer.refusal:
+            one.guard.note("request", "refused")
+            raise _refusal(one.plugin.name, answer.refusal)
+        try:
+            done = await run_text_work(size, _applied, done, answer, dialect, one.plugin.name)
+        except Unusable as error:
+            one.guard.fault("request", "unusable", str(error))
+        except Exception as error:  # noqa: BLE001  # values of others may break any reading of them
+            one.guard.fault("request", "unusable", f"its answer cannot be read ({type(error).__name__})")
+    return done
+
+
+async def filter_response(plugins: Plugins, response: FilterResponse) -> None:
+    """Run the response filters over an answer.
+
+    Raises:
+        PluginRefused: a filter refuses the answer.
+        PluginError: a filter that fails closed has failed.
+    """
+    for one in plugins:
+        function = one.plugin.on_response
+        if function is None:
+            continue
+        copy = msgspec.structs.replace(
+            response, messages=msgspec.json.decode(msgspec.json.encode(response.messages))
+        )
+        refusal = await one.guard.call("response", partial(function, copy), _checked_refusal)
+        if refusal:
+            one.guard.note("response", "refused")
+            raise _refusal(one.plugin.name, refusal)
+
+
+def has_request_filters(plugins: Plugins) -> bool:
+    return any(one.plugin.on_request is not None for one in plugins)
+
+
+def has_response_filters(plugins: Plugins) -> bool:
+    return any(one.plugin.on_response is not None for one in plugins)
+
+
+def _refusal(plugin: str, text: str) -> PluginRefused:
+    shown = " ".join(visible(text[:MAX_TEXT]).split())
+    return PluginRefused(f"refused by the plugin {plugin}: {shown}")
+
+
+def _checked_answer(answer: object) -> RequestChange | None:
+    if answer is None or isinstance(answer, RequestChange):
+        return answer
+    raise Unusable("a request filter returns None or a RequestChange")
+
+
+def _checked_refusal(answer: object) -> str:
+    if answer is None or isinstance(answer, str):
+        return answer or ""
+    raise Unusable("a response filter returns None or a text")
+
+
+def _read(body: bytes, dialect: Dialect) -> _Prepared:
+    """The request as JSON values of its own."""
+    fields = msgspec.json.decode(body)
+    if not isinstance(fields, dict):
+        raise Unusable("the request is no object")
+    messages = fields.pop(dialect.messages_key, None)
+    if isinstance(messages, str):  # the format `responses` takes a text for one message of the user
+        messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+        raise Unusable("the request has no list of messages")
+    return _Prepared(fields, messages)
+
+
+def _applied(done: FilteredRequest, answer: RequestChange, dialect: Dialect, plugin: str) -> FilteredRequest:
+    """The request with the changes of a filter.
+
+    Raises:
+        Unusable: one of them cannot be used; then none is.
+    """
+    given: tuple[object, ...] = answer.messages, answer.fields
+    if not all(isinstance(one, Mapping) for one in given):
+        raise Unusable("the changes map indices to messages, and names to values")
+    _size([*answer.messages.values(), *answer.fields.values()], len(done.body) + MAX_MORE_BYTES)
+    fields = cast("dict[str, Any]", FIELDS.decode(done.body))
+    items, changed = _changed_items(_items(fields[dialect.messages_key]), answer, dialect, plugin)
+    names = _set_fields(fields, answer.fields, dialect)
+    if not changed and not names:
+        return done
+    if changed:
+        fields[dialect.messages_key] = items
+    body = msgspec.json.encode(fields)
+    if len(body) > len(done.body) + MAX_MORE_BYTES:
+        raise Unusable("the request is much longer than before")
+    parts = [f"{len(changed)} messages" if len(changed) != 1 else "1 message"] if changed else []
+    parts += [", ".join(names)] if names else []
+    return FilteredRequest(
+        body,
+        (*done.changed, *changed),
+        (*done.fields, *((name, plugin) for name in names)),
+        (*done.notes, f"{plugin}: {' and '.join(parts)}"),
+    )
+
+
+def _changed_items(
+    before: list[Raw], answer: RequestChange, dialect: Dialect, plugin: str
+) -> tuple[list[Raw], list[ChangedMessage]]:
+    """The list of messages with those of a filter, checked, and what has changed."""
+    after, changed = list(before), list[ChangedMessage]()
+    for index, value in answer.messages.items():
+        if type(index) is not int or not 0 <= index < len(before):
+            raise Unusable("it names a message that the request does not have")
+        after[index] = Raw(msgspec.json.encode(value))
+    old, new = _messages(before, dialect), _messages(after, dialect)
+    if len(old) != len(new):
+        raise Unusable("a message has become several, or none")
+    reason = " ".join(visible(str(answer.reason)[:MAX_TEXT]).split())
+    for index in sorted(answer.messages):
+        if old[index].bare() == new[index].bare():
+            after[index] = before[index]
+            continue
+        checked_message(old[index], new[index], growth=MAX_MORE_BYTES)
+        changed.append(ChangedMessage(plugin, index, old[index], new[index], reason))
+    if {*_broken(new, dialect)} - {*_broken(old, dialect)}:
+        raise Unusable("its messages break a rule of the format")
+    return after, changed
+
+
+def _set_fields(fields: dict[str, Any], wanted: Mapping[str, Any], dialect: Dialect) -> list[str]:
+    """Set fields, and return the names of those that differ now."""
+    names = list[str]()
+    for name, value in wanted.items():
+        if type(name) is not str or name == dialect.messages_key or name in FIXED_FIELDS:
+            raise Unusable("it sets a field that no filter may set")
+        if value is None:
+            known = fields.pop(name, None) is not None
+        else:
+            raw = Raw(msgspec.json.encode(value))
+            known = name not in fields or msgspec.json.decode(fields[name]) != value
+            fields[name] = raw
+        names += [name] if known else []
+    return names
+
+
+def _items(array: Raw) -> list[Raw]:
+    if bytes(memoryview(array)[:1]) == b'"':
+        return [Raw(msgspec.json.encode({"role": "user", "content": msgspec.json.decode(array)}))]
+    return read_list(array)
+
+
+def _messages(items: list[Raw], dialect: Dialect) -> tuple[Message, ...]:
+    return decode_messages(msgspec.json.encode(items), dialect)
+
+
+def _broken(messages: tuple[Message, ...], dialect: Dialect) -> Iterator[tuple[str, int | None]]:
+    for found in verify(messages, dialect, continues=True):
+        if is_refused(found, dialect):
+            yield found.rule, found.index
+
+
+def _size(value: object, limit: int, depth: int = 0) -> int:
+    """Characters of a value, counted before anything is made of it: it may be of any size.
+
+    Raises:
+        Unusable: it is larger than the limit, too deep, or no JSON.
+    """
+    if depth > MAX_DEPTH:
+        raise Unusable("a value is nested too deeply")
+    size = 2
+    for inner in _inner(value):
+        size += _size(inner, limit - size, depth + 1)
+    if isinstance(value, str):
+        size = len(value)
+    if size > limit:
+        raise Unusable("the request is much longer than before")
+    return size
+
+
+def _inner(value: object) -> Iterator[object]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise Unusable("a value is no JSON")
+            yield from (key, inner)
+    elif isinstance(value, list | tuple):
+        yield from value
+    elif (isinstance(value, int) and value.bit_length() > 64) or (
+        value is not None and not isinstance(value, str | bool | int | float)
+    ):
+        raise Unusable("a value is no JSON")
