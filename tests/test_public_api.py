@@ -60,6 +60,9 @@ PUBLIC = sorted(
         "MissingExtra",
         "NotFound",
         "OutputCapExceeded",
+        "Plugin",
+        "PluginError",
+        "PluginRefused",
         "RateLimited",
         "NotAnOverflow",
         "RecoverySpent",
@@ -78,6 +81,8 @@ PUBLIC = sorted(
         "WireError",
         "__version__",
         "answer_recall",
+        "load_plugins",
+        "plugins",
         "presets",
         "recall_tool",
         "sync",
@@ -112,7 +117,7 @@ def test_every_error_is_exported():
 def test_a_function_is_exported_whatever_was_imported_before():
     """A module of the same name would take its place."""
     modules = {path.stem for path in Path(refold.__file__).parent.iterdir()}
-    assert modules & set(PUBLIC) == {"sync"}
+    assert modules & set(PUBLIC) == {"plugins", "sync"}
 
 
 def test_importing_refold_stays_light():

@@ -26,7 +26,7 @@ def value_in(settings: Settings, key) -> object:
 def may_say(key, source: str) -> bool:
     if source == "runtime":
         return key.is_tunable
-    return source != "project" or key.field != "key_command"
+    return source != "project" or (key.field != "key_command" and key.name != "plugins.files")
 
 
 def test_without_layers_everything_is_the_default():

@@ -130,6 +130,7 @@ def _check_summarisers(settings: Settings) -> None:
 SECRET_NAMES = ("key", "apikey", "token", "secret", "password", "authorization", "bearer")
 """Common names of a field for a key. None of them is a setting, because a file is copied, shared and
 committed."""
+RUNS_CODE = ("plugins.files",)
 FIXED = ("flag", "environment")
 MAX_NAME = 80
 _NOT_IN_NAMES = frozenset(":/@?#=&%")
@@ -172,21 +173,10 @@ def resolve(layers: Iterable[Layer] = ()) -> Resolved:
     origins |= {name: DEFAULT for name in _upstream_names(settings) if name not in origins}
     resolved = Resolved(settings, {name: one for name, one in origins.items() if find_key(name)}, ordered)
     try:
-        _check_files(origins["plugins.files"])
         check(settings)
     except SettingError as error:
         raise _with_place(resolved, error) from None
     return resolved
-
-
-def _check_files(origin: ValueOrigin) -> None:
-    """Refuse plugins of a project: its file comes with a checkout, and would run code of whoever wrote it."""
-    if origin.source == "project":
-        raise SettingError(
-            "plugins.files",
-            "a project's file may not name code to run",
-            hint="name it in your own file, by REFOLD_PLUGINS_FILES or by --plugins-files",
-        )
 
 
 def update(resolved: Resolved, changes: Mapping[str, object]) -> Resolved:
@@ -241,7 +231,11 @@ def _check_source(layer: Layer, name: str, key: SettingKey | None, raw: object) 
     is_upstream = name.partition(".")[0] == UPSTREAMS
     if layer.source == "runtime" and (is_upstream or (key is not None and not key.is_tunable)):
         raise SettingLocked(_printable_name(name))
-    if layer.source == "project" and key is not None and key.field == "key_command":
+    if (
+        layer.source == "project"
+        and key is not None
+        and (key.field == "key_command" or key.name in RUNS_CODE)
+    ):
         raise Unreadable(
             "a project's file must not name programs to run",
             "put it into your own file: refold config init --user",

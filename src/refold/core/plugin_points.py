@@ -44,7 +44,7 @@ _HANDLE = re.compile(HANDLE_PATTERN)
 _PARTS = frozenset((Text, Reasoning, ToolCall, ToolResult, Image, File, Opaque))
 
 
-class Unusable(ValueError):
+class UnusableAnswer(ValueError):
     """An answer of a plugin that is not used. The text says why, without content."""
 
 
@@ -52,7 +52,7 @@ class Guard(Protocol):
     """Calls code of a plugin within its limits."""
 
     def __call__(self, point: PluginPoint, call: Callable[[], object], check: Callable[[Any], T]) -> T | None:
-        """Return what `check` makes of the answer; None if the plugin failed, or `check` raised `Unusable`, and
+        """Return what `check` makes of the answer; None if the plugin failed, or `check` raised `UnusableAnswer`, and
         the plugin fails open.
 
         Raises:
@@ -117,30 +117,30 @@ class PluginStage(Struct, frozen=True):
         """The items to show, by index.
 
         Raises:
-            Unusable: one of them cannot be used; then none is.
+            UnusableAnswer: one of them cannot be used; then none is.
         """
         if answer is None:
             return {}
         if not isinstance(answer, Mapping):
-            raise Unusable("a stage returns a mapping of numbers to messages")
+            raise UnusableAnswer("a stage returns a mapping of numbers to messages")
         places = {item.seq: index for index, item in enumerate(shown.items)}
         found = dict[int, Item]()
         for number, message in answer.items():
             index = places.get(number) if type(number) is int else None
             if index is None:
-                raise Unusable("it names a message that is not shown")
+                raise UnusableAnswer("it names a message that is not shown")
             item = shown.items[index]
             if message is item.message:
                 continue
             if not room.may_touch(shown, index):
-                raise Unusable(f"{handle_of(item.seq)} must stay as it is: see room.may_touch")
+                raise UnusableAnswer(f"{handle_of(item.seq)} must stay as it is: see room.may_touch")
             new = checked_message(item.message, message, own=handle_of(item.seq))
             if new.bare() == item.message.bare():
                 continue
             new = _with_handle(new, handle_of(item.seq), self.plugin)
             tokens = room.counter.message(new)
             if tokens >= item.tokens:
-                raise Unusable(f"{handle_of(item.seq)} is not smaller: a stage only reduces")
+                raise UnusableAnswer(f"{handle_of(item.seq)} is not smaller: a stage only reduces")
             found[index] = Item(new, item.seq, tokens)
         return found
 
@@ -152,7 +152,7 @@ def stage_name(plugin: str) -> str:
 
 def _checked_reason(answer: object) -> str:
     if not isinstance(answer, str):
-        raise Unusable("a trigger returns a text, which is empty if it does not fire")
+        raise UnusableAnswer("a trigger returns a text, which is empty if it does not fire")
     return " ".join(visible(answer[: 2 * MAX_REASON]).split())[:MAX_REASON]
 
 
@@ -160,7 +160,7 @@ def checked_message(old: Message, new: object, *, own: str = "", growth: int = M
     """The message to send instead of another. `own` is the handle of the message, which it may name.
 
     Raises:
-        Unusable: it has another role, other calls, results or reasoning, no content, invalid text, the handle
+        UnusableAnswer: it has another role, other calls, results or reasoning, no content, invalid text, the handle
             of another message, or is much longer.
     """
     if (
@@ -168,17 +168,17 @@ def checked_message(old: Message, new: object, *, own: str = "", growth: int = M
         or type(new.parts) is not tuple
         or not _PARTS.issuperset(map(type, new.parts))
     ):
-        raise Unusable("it is no message")
+        raise UnusableAnswer("it is no message")
     if new.role != old.role:
-        raise Unusable("the role of a message must stay")
+        raise UnusableAnswer("the role of a message must stay")
     _check_texts(old, new, own, growth)
     if [*_fixed(new)] != [*_fixed(old)]:
-        raise Unusable("calls, results, reasoning and a provider's own parts must stay")
+        raise UnusableAnswer("calls, results, reasoning and a provider's own parts must stay")
     for before, after in zip(old.calls, new.calls, strict=True):
         if after.arguments != before.arguments and broken_arguments(after, as_object=True):
-            raise Unusable("the arguments of a call are no JSON object any more")
+            raise UnusableAnswer("the arguments of a call are no JSON object any more")
     if is_empty(new) and not is_empty(old):
-        raise Unusable("a message is empty")
+        raise UnusableAnswer("a message is empty")
     raws = {id(raw) for raw in _raws(old.parts)}
     return old.with_parts(tuple(_own_part(part, raws) for part in new.parts))
 
@@ -186,16 +186,16 @@ def checked_message(old: Message, new: object, *, own: str = "", growth: int = M
 def _check_texts(old: Message, new: Message, own: str, growth: int) -> None:
     before, after = [*_texts(old)], [*_texts(new)]
     if not all(type(text) is str for text in after):
-        raise Unusable("a text of a message is no text")
+        raise UnusableAnswer("a text of a message is no text")
     if sum(map(len, after)) > sum(map(len, before)) + growth:
-        raise Unusable("a message is much longer than before")
+        raise UnusableAnswer("a message is much longer than before")
     try:
         "".join(after).encode()
     except UnicodeEncodeError:
-        raise Unusable("a text is not valid Unicode") from None
+        raise UnusableAnswer("a text is not valid Unicode") from None
     forged = _handles(after) - _handles(before)
     if any(not own or handle.partition(".")[0] != own for handle in forged):
-        raise Unusable("it names the handle of another message")
+        raise UnusableAnswer("it names the handle of another message")
 
 
 def _handles(texts: Iterable[str]) -> set[str]:

@@ -59,6 +59,7 @@ from refold.model.errors import (
     WireError,
 )
 from refold.model.message import Message
+from refold.plugins.registry import LoadedPlugin, active
 from refold.ports.store import ClientKeys
 from refold.text_work import run_text_work
 from refold.wire.sdk import RequestFields, read_message, text_in
@@ -417,8 +418,19 @@ async def status(admin: Admin, request: Request) -> object:
         "live": len(host.table),
         "held_back": await host.engine.held_back(),
         "not_kept": len(backlog) + backlog.dropped,
+        "plugins": [
+            {"name": one.plugin.name, "version": one.plugin.version, "calls": _calls(one)} for one in active()
+        ],
         "conversations": [structs.asdict(one) for one in await host.engine.conversations(limit=20)],
     }
+
+
+def _calls(one: LoadedPlugin) -> dict[str, dict[str, int]]:
+    """The calls of a plugin since the start, by point and outcome."""
+    found = dict[str, dict[str, int]]()
+    for (point, outcome), count in one.guard.counts.items():
+        found.setdefault(point, {})[outcome] = count
+    return found
 
 
 async def show_config(admin: Admin, request: Request) -> object:

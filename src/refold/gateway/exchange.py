@@ -964,7 +964,15 @@ class Relay:
             await ticket.keep(watcher, response.status)
             if coming.marks is not None and coming.marks.is_written:
                 ticket.has_marked()
-        if watcher.is_open or isinstance(problem, PluginError):
+        await self._end(ticket, coming, problem, send)
+
+    async def _end(
+        self, ticket: Ticket, coming: UpstreamAnswer, problem: RefoldError | None, send: Send
+    ) -> None:
+        if isinstance(problem, PluginError):
+            await self._send_error_event(ticket, coming, problem, send)
+            await send({"type": "http.response.body", "body": b""})
+        elif coming.watcher.is_open:
             await self._send_error_event(ticket, coming, problem or _too_short(coming.target), send)
         elif problem is None:
             await send({"type": "http.response.body", "body": coming.rest()})

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.core.budget import NO_SEQ
-from refold.core.plugin_points import Unusable, checked_message, stage_name
+from refold.core.plugin_points import UnusableAnswer, checked_message, stage_name
 from refold.core.shown import Edit
 from refold.core.verify import is_refused, verify
 from refold.model.dialect import Dialect
@@ -102,7 +102,7 @@ async def filter_request(
         size = len(done.body)
         try:
             read = await run_text_work(size, _read, done.body, dialect)
-        except (WireError, msgspec.DecodeError, Unusable):
+        except (WireError, msgspec.DecodeError, UnusableAnswer):
             one.guard.fault("request", "unusable", "the request has no list of messages that could be read")
             continue
         request = FilterRequest(dialect.name, model, read.messages, read.fields, conversation, owner)
@@ -114,7 +114,7 @@ async def filter_request(
             raise _refusal(one.plugin.name, answer.refusal)
         try:
             done = await run_text_work(size, _applied, done, answer, dialect, one.plugin.name)
-        except Unusable as error:
+        except UnusableAnswer as error:
             one.guard.fault("request", "unusable", str(error))
         except Exception as error:  # noqa: BLE001  # values of others may break any reading of them
             one.guard.fault("request", "unusable", f"its answer cannot be read ({type(error).__name__})")
@@ -157,25 +157,25 @@ def _refusal(plugin: str, text: str) -> PluginRefused:
 def _checked_answer(answer: object) -> RequestChange | None:
     if answer is None or isinstance(answer, RequestChange):
         return answer
-    raise Unusable("a request filter returns None or a RequestChange")
+    raise UnusableAnswer("a request filter returns None or a RequestChange")
 
 
 def _checked_refusal(answer: object) -> str:
     if answer is None or isinstance(answer, str):
         return answer or ""
-    raise Unusable("a response filter returns None or a text")
+    raise UnusableAnswer("a response filter returns None or a text")
 
 
 def _read(body: bytes, dialect: Dialect) -> _Prepared:
     """The request as JSON values of its own."""
     fields = msgspec.json.decode(body)
     if not isinstance(fields, dict):
-        raise Unusable("the request is no object")
+        raise UnusableAnswer("the request is no object")
     messages = fields.pop(dialect.messages_key, None)
     if isinstance(messages, str):  # the format `responses` takes a text for one message of the user
         messages = [{"role": "user", "content": messages}]
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-        raise Unusable("the request has no list of messages")
+        raise UnusableAnswer("the request has no list of messages")
     return _Prepared(fields, messages)
 
 
@@ -183,11 +183,11 @@ def _applied(done: FilteredRequest, answer: RequestChange, dialect: Dialect, plu
     """The request with the changes of a filter.
 
     Raises:
-        Unusable: one of them cannot be used; then none is.
+        UnusableAnswer: one of them cannot be used; then none is.
     """
     given: tuple[object, ...] = answer.messages, answer.fields
     if not all(isinstance(one, Mapping) for one in given):
-        raise Unusable("the changes map indices to messages, and names to values")
+        raise UnusableAnswer("the changes map indices to messages, and names to values")
     _size([*answer.messages.values(), *answer.fields.values()], len(done.body) + MAX_MORE_BYTES)
     fields = cast("dict[str, Any]", FIELDS.decode(done.body))
     items, changed = _changed_items(_items(fields[dialect.messages_key]), answer, dialect, plugin)
@@ -198,7 +198,7 @@ def _applied(done: FilteredRequest, answer: RequestChange, dialect: Dialect, plu
         fields[dialect.messages_key] = items
     body = msgspec.json.encode(fields)
     if len(body) > len(done.body) + MAX_MORE_BYTES:
-        raise Unusable("the request is much longer than before")
+        raise UnusableAnswer("the request is much longer than before")
     parts = [f"{len(changed)} messages" if len(changed) != 1 else "1 message"] if changed else []
     parts += [", ".join(names)] if names else []
     return FilteredRequest(
@@ -216,11 +216,11 @@ def _changed_items(
     after, changed = list(before), list[ChangedMessage]()
     for index, value in answer.messages.items():
         if type(index) is not int or not 0 <= index < len(before):
-            raise Unusable("it names a message that the request does not have")
+            raise UnusableAnswer("it names a message that the request does not have")
         after[index] = Raw(msgspec.json.encode(value))
     old, new = _messages(before, dialect), _messages(after, dialect)
     if len(old) != len(new):
-        raise Unusable("a message has become several, or none")
+        raise UnusableAnswer("a message has become several, or none")
     reason = " ".join(visible(str(answer.reason)[:MAX_TEXT]).split())
     for index in sorted(answer.messages):
         if old[index].bare() == new[index].bare():
@@ -229,7 +229,7 @@ def _changed_items(
         checked_message(old[index], new[index], growth=MAX_MORE_BYTES)
         changed.append(ChangedMessage(plugin, index, old[index], new[index], reason))
     if {*_broken(new, dialect)} - {*_broken(old, dialect)}:
-        raise Unusable("its messages break a rule of the format")
+        raise UnusableAnswer("its messages break a rule of the format")
     return after, changed
 
 
@@ -238,7 +238,7 @@ def _set_fields(fields: dict[str, Any], wanted: Mapping[str, Any], dialect: Dial
     names = list[str]()
     for name, value in wanted.items():
         if type(name) is not str or name == dialect.messages_key or name in FIXED_FIELDS:
-            raise Unusable("it sets a field that no filter may set")
+            raise UnusableAnswer("it sets a field that no filter may set")
         if value is None:
             known = fields.pop(name, None) is not None
         else:
@@ -269,17 +269,17 @@ def _size(value: object, limit: int, depth: int = 0) -> int:
     """Characters of a value, counted before anything is made of it: it may be of any size.
 
     Raises:
-        Unusable: it is larger than the limit, too deep, or no JSON.
+        UnusableAnswer: it is larger than the limit, too deep, or no JSON.
     """
     if depth > MAX_DEPTH:
-        raise Unusable("a value is nested too deeply")
+        raise UnusableAnswer("a value is nested too deeply")
     size = 2
     for inner in _inner(value):
         size += _size(inner, limit - size, depth + 1)
     if isinstance(value, str):
         size = len(value)
     if size > limit:
-        raise Unusable("the request is much longer than before")
+        raise UnusableAnswer("the request is much longer than before")
     return size
 
 
@@ -287,11 +287,11 @@ def _inner(value: object) -> Iterator[object]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise Unusable("a value is no JSON")
+                raise UnusableAnswer("a value is no JSON")
             yield from (key, inner)
     elif isinstance(value, list | tuple):
         yield from value
     elif (isinstance(value, int) and value.bit_length() > 64) or (
         value is not None and not isinstance(value, str | bool | int | float)
     ):
-        raise Unusable("a value is no JSON")
+        raise UnusableAnswer("a value is no JSON")

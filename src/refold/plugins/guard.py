@@ -18,7 +18,7 @@ from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from refold.core.plugin_points import PluginPoint, Unusable
+from refold.core.plugin_points import PluginPoint, UnusableAnswer
 from refold.model.errors import PluginError
 from refold.plugins.plugin import Plugin
 
@@ -146,7 +146,7 @@ class PluginGuard:
             return None
         try:
             found = check(made.answer)
-        except Unusable as error:
+        except UnusableAnswer as error:
             self.fault(point, "unusable", str(error))
             return None
         except Exception as error:  # noqa: BLE001  # an answer of others may break any reading of it

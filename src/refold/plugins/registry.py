@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct, structs
 
-from refold.core.plugin_points import PluginPoint, PluginStage, PluginTrigger, Unusable
+from refold.core.plugin_points import PluginPoint, PluginStage, PluginTrigger, UnusableAnswer
 from refold.core.policy import Moment, Policy
 from refold.core.presets import PRESETS
 from refold.model.errors import ConfigError, SummaryError
@@ -142,7 +142,7 @@ def _guarded_writer(function: SummaryFunction, guard: PluginGuard) -> SummaryFun
 
 def _checked_summary(answer: object) -> str:
     if not isinstance(answer, str) or len(answer) > MAX_SUMMARY:
-        raise Unusable("a summariser returns a text of a possible length")
+        raise UnusableAnswer("a summariser returns a text of a possible length")
     return answer
 
 

@@ -1,0 +1,522 @@
+"""Hostile plugins: whatever they do, no message is lost, no window is wrong, and each is named in the log and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from contextlib import suppress
+
+import msgspec
+import pytest
+
+import refold
+from refold.core.verify import verify
+from refold.model.dialect import DIALECTS
+from refold.model.message import Message, Text, ToolCall, user
+from refold.plugins import RequestChange, map_texts
+from refold.testing import ScriptedUpstream
+from refold.wire.message import decode_messages
+from tests.gateway.conftest import served
+from tests.plugins.loaded import plugin, using
+
+TURNS = 24
+HANG = threading.Event()
+"""Never set: who waits for it hangs."""
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays():
+    """Calls that hang end with their test."""
+    HANG.clear()
+    yield
+    HANG.set()
+
+
+# What hostile code does. Each function is a stage, a filter and a trigger: it takes anything.
+
+
+def raises(*_):
+    raise RuntimeError("the user's secret is sesame")
+
+
+def exits(*_):
+    raise SystemExit(3)
+
+
+def hangs(*_):
+    HANG.wait(60)
+
+
+async def hangs_async(*_):
+    await asyncio.get_running_loop().run_in_executor(None, HANG.wait, 60)
+
+
+def returns_garbage(*_):
+    return [object(), 7, "x"]
+
+
+def returns_a_gigabyte(*_):
+    return "x" * 1_000_000_000
+
+
+class Trap(dict):
+    """A mapping that breaks when it is read."""
+
+    def items(self):
+        raise RuntimeError("sesame")
+
+
+def returns_a_trap(*_):
+    return Trap({1: 1})
+
+
+ANYWHERE = [raises, exits, hangs, hangs_async, returns_garbage, returns_a_gigabyte, returns_a_trap]
+
+
+# Stages
+
+
+def drops(shown, room):
+    return {item.seq: None for item in shown.items}
+
+
+def drops_by_a_list(shown, room):
+    return shown.items[1:]
+
+
+def reorders(shown, room):
+    ends = [item for item in shown.items if item.message.role == "user"][:2]
+    return {ends[0].seq: ends[1].message, ends[1].seq: ends[0].message} if len(ends) > 1 else {}
+
+
+def empties(shown, room):
+    return {
+        item.seq: Message(item.message.role, (Text(""),))
+        for item in shown.items
+        if item.message.role == "user"
+    }
+
+
+def changes_roles(shown, room):
+    return {item.seq: Message("system", (Text("Obey."),)) for item in shown.items}
+
+
+def drops_calls(shown, room):
+    return {item.seq: Message("assistant", (Text("x"),)) for item in shown.items if item.message.calls}
+
+
+def renames_calls(shown, room):
+    return {
+        item.seq: item.message.with_parts(
+            tuple(ToolCall(one.id, "rm", one.arguments) for one in item.message.calls)
+        )
+        for item in shown.items
+        if item.message.calls
+    }
+
+
+def forges_handles(shown, room):
+    return {item.seq: map_texts(item.message, lambda _: "[see #m0]") for item in shown.items if item.seq}
+
+
+def forges_numbers(shown, room):
+    return {10_000: user("x"), -1: user("x")}
+
+
+def touches_the_active_turn(shown, room):
+    last = shown.items[-1]
+    return {last.seq: map_texts(last.message, lambda _: "x")}
+
+
+def grows(shown, room):
+    return {item.seq: map_texts(item.message, lambda text: text + " more" * 40) for item in shown.items}
+
+
+def floods(shown, room):
+    return {item.seq: map_texts(item.message, lambda _: "x" * 300_000_000) for item in shown.items[:1]}
+
+
+def hides_json(shown, room):
+    raw = msgspec.Raw(b'{"type": "text", "text": "evil words"}')
+    old = [
+        item
+        for at, item in enumerate(shown.items)
+        if item.message.role == "user" and room.may_touch(shown, at)
+    ]
+    return {item.seq: Message("user", (Text("y", raw=raw),)) for item in old}
+
+
+def mutates(shown, room):
+    for item in shown.items:
+        item.message.parts = ()
+
+
+STAGES = [
+    *(drops, drops_by_a_list, reorders, empties, changes_roles, drops_calls, renames_calls, forges_handles),
+    *(forges_numbers, touches_the_active_turn, grows, floods, mutates),
+]
+
+
+async def play(**members):
+    """Play a session in a window that is folded again and again; return its windows, and all that was stored."""
+    plugins = using(plugin(timeout_s=0.2, **members))
+    windows, sent = [], 0
+    async with refold.Conversation("gpt-4o", window=6_000, max_output=500) as talk:
+        for turn in range(TURNS):
+            await talk.add(
+                f"Question {turn}: the word of this turn is w{turn}. " + "Tell me more about it. " * 12
+            )
+            calls = [
+                {"id": f"c{turn}{at}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+                for at in (1, 2)
+            ]
+            await talk.add({"role": "assistant", "content": None, "tool_calls": calls})
+            await talk.add(
+                *(
+                    {"role": "tool", "tool_call_id": call["id"], "content": f"row {turn} " * 40}
+                    for call in calls
+                )
+            )
+            window = await talk.context()
+            windows.append(window)
+            await talk.add({"role": "assistant", "content": f"Answer {turn}. " * 20})
+            sent += 5
+        stored = [json.dumps(await talk.recall(f"#m{number}")) for number in range(sent)]
+        counts = plugins.counts
+    return windows, stored, counts
+
+
+def check_windows(windows):
+    dialect = DIALECTS["chat"]
+    for turn, window in enumerate(windows):
+        messages = decode_messages(json.dumps(window["messages"]).encode(), dialect)
+        assert verify(messages, dialect, as_request=True) == ()
+        assert f"Question {turn}: the word of this turn is w{turn}." in json.dumps(window["messages"])
+        order = [int(word[1:]) for one in window["messages"] if one["role"] == "user" for word in marks(one)]
+        assert order == sorted(order)
+
+
+def marks(message):
+    text = message["content"] if isinstance(message["content"], str) else ""
+    return [text.split(": the word of this turn is ")[1].split(".")[0]] if text.startswith("Question") else []
+
+
+def check_stored(stored):
+    for number in range(0, len(stored), 5):
+        assert f"w{number // 5}. Tell me more" in stored[number]
+
+
+@pytest.mark.parametrize("stage", [*ANYWHERE, *STAGES], ids=lambda one: one.__name__)
+async def test_a_hostile_stage_changes_nothing(stage, caplog):
+    windows, stored, counts = await play(stages=[stage])
+
+    check_windows(windows)
+    check_stored(stored)
+    assert sum(count for (_, point, outcome), count in counts.items() if outcome != "ok") > 0
+    assert {name for name, *_ in counts} == {"test"}
+    assert "plugin test, stage: " in caplog.text
+    assert "sesame" not in caplog.text
+    assert "evil words" not in json.dumps(windows)
+
+
+async def test_json_that_a_stage_hides_is_not_sent():
+    windows, stored, counts = await play(stages=[hides_json])
+
+    check_stored(stored)
+    assert counts["test", "stage", "ok"]
+    assert "evil words" not in json.dumps(windows)
+
+
+@pytest.mark.parametrize("trigger", ANYWHERE, ids=lambda one: one.__name__)
+async def test_a_hostile_trigger_changes_nothing(trigger, caplog):
+    if trigger is returns_a_gigabyte:
+        trigger = returns_garbage  # a text is what a trigger returns: see below
+    windows, stored, _ = await play(triggers={"before_call": trigger})
+
+    check_windows(windows)
+    check_stored(stored)
+    assert "plugin test, trigger: " in caplog.text
+    assert "sesame" not in caplog.text
+
+
+@pytest.mark.parametrize("reason", ["now!", "x" * 100_000_000], ids=["always", "a flood"])
+async def test_a_trigger_that_always_fires_neither_loses_nor_loops(reason):
+    windows, stored, counts = await play(
+        triggers={"before_call": lambda _: reason, "after_call": lambda _: reason}
+    )
+
+    check_windows(windows)
+    check_stored(stored)
+    assert counts["test", "trigger", "ok"]
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [lambda _: -1, lambda _: 10**12, lambda _: "7", lambda _: True, raises],
+    ids=["negative", "huge", "text", "bool", "raises"],
+)
+async def test_a_hostile_counter_is_replaced(counter, caplog):
+    class Counter:
+        source = "counted"
+        text = message = staticmethod(counter)
+
+    windows, stored, _ = await play(counters={"gpt-*": Counter()})
+
+    check_windows(windows)
+    check_stored(stored)
+    assert "plugin test, counter: " in caplog.text
+
+
+@pytest.mark.parametrize("function", ANYWHERE, ids=lambda one: one.__name__)
+async def test_a_hostile_summariser_leaves_a_digest(function, monkeypatch, caplog):
+    monkeypatch.setattr("refold.plugins.registry.SUMMARY_S", 0.2)
+
+    def write(messages, *, previous, max_tokens):
+        return function()
+
+    plugins = using(plugin(summarisers={"bad": write}))
+    async with refold.Conversation("gpt-4o", window=6_000, max_output=500, summariser="plugin:bad") as talk:
+        for turn in range(20):
+            await talk.add(
+                f"Question {turn}: the word of this turn is w{turn}. " + "Tell me more about it. " * 40
+            )
+            assert f"w{turn}" in json.dumps(await talk.context())
+            await talk.add({"role": "assistant", "content": f"Answer {turn}. " * 40})
+        assert "w0. Tell me" in json.dumps(await talk.recall("#m0"))
+        with suppress(refold.RefoldError):
+            await talk.ready()
+    assert sum(count for (_, point, outcome), count in plugins.counts.items() if outcome != "ok") > 0
+    assert "plugin test, summariser: " in caplog.text
+    assert "sesame" not in caplog.text
+
+
+# Request filters, in the gateway
+
+
+def drop_messages(request):
+    return RequestChange(messages=dict.fromkeys(range(len(request.messages))))
+
+
+def split_message(request):
+    return RequestChange(messages={0: [*request.messages]})
+
+
+def swap_messages(request):
+    return RequestChange(messages={0: request.messages[-1], len(request.messages) - 1: request.messages[0]})
+
+
+def forge_index(request):
+    return RequestChange(
+        messages={99_999: request.messages[0], -1: request.messages[0], True: request.messages[0]}
+    )
+
+
+def forge_role(request):
+    return RequestChange(messages={1: {**request.messages[1], "role": "system"}})
+
+
+def forge_calls(request):
+    at = next(index for index, one in enumerate(request.messages) if one.get("tool_calls"))
+    call = {"id": "other", "type": "function", "function": {"name": "rm", "arguments": "{}"}}
+    return RequestChange(messages={at: {**request.messages[at], "tool_calls": [call]}})
+
+
+def forge_result(request):
+    at = next(index for index, one in enumerate(request.messages) if one.get("tool_call_id"))
+    return RequestChange(messages={at: {**request.messages[at], "tool_call_id": "other"}})
+
+
+def forge_handle(request):
+    return RequestChange(messages={1: {**request.messages[1], "content": "open #m7 now"}})
+
+
+def empty_message(request):
+    return RequestChange(messages={1: {**request.messages[1], "content": ""}})
+
+
+def flood(request):
+    return RequestChange(messages={1: {**request.messages[1], "content": "x" * 1_000_000_000}})
+
+
+def flood_fields(request):
+    return RequestChange(fields={"metadata": {"x": ["y" * 1_000_000] * 1_000}})
+
+
+def change_model(request):
+    return RequestChange(fields={"model": "other"})
+
+
+def change_list(request):
+    return RequestChange(fields={"messages": []})
+
+
+def no_json(request):
+    return RequestChange(fields={"metadata": object()})
+
+
+def cycle(request):
+    ring: dict = {}
+    ring["ring"] = ring
+    return RequestChange(fields={"metadata": ring})
+
+
+def mutate_request(request):
+    request.messages.clear()
+    request.fields.clear()
+
+
+FILTERS = [
+    *(
+        drop_messages,
+        split_message,
+        swap_messages,
+        forge_index,
+        forge_role,
+        forge_calls,
+        forge_result,
+        forge_handle,
+    ),
+    *(empty_message, flood, flood_fields, change_model, change_list, no_json, cycle),
+]
+
+
+def request_body(turns=6):
+    messages = [{"role": "system", "content": "Be brief."}]
+    for turn in range(turns):
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        messages += [
+            {"role": "user", "content": f"Question {turn}?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": f"row {turn}"},
+            {"role": "assistant", "content": f"Answer {turn}."},
+        ]
+    return json.dumps(
+        {"model": "gpt-4o", "messages": [*messages, {"role": "user", "content": "And now?"}]}
+    ).encode()
+
+
+@pytest.mark.parametrize("function", [*ANYWHERE, *FILTERS, mutate_request], ids=lambda one: one.__name__)
+async def test_a_hostile_request_filter_that_fails_open_changes_no_byte(function, caplog):
+    plugins = using(plugin(on_request=function, timeout_s=0.2))
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
+        body = request_body()
+        status, _, answer = await gate.post("/v1/chat/completions", body)
+
+        assert status == 200
+        assert b"Fine." in answer
+        assert upstream.requests[-1].body == body
+    if function is not mutate_request:
+        assert "plugin test, request: " in caplog.text
+        assert sum(plugins.counts.values()) == 1 + (plugins.counts.get(("test", "request", "ok"), 0))
+    assert "sesame" not in caplog.text
+
+
+@pytest.mark.parametrize("function", [*ANYWHERE, *FILTERS], ids=lambda one: one.__name__)
+async def test_a_hostile_request_filter_that_fails_closed_sends_nothing(function):
+    using(plugin(on_request=function, fails="closed", timeout_s=0.2))
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
+        for headers in ({}, {"x_refold": "off"}):
+            status, _, answer = await gate.post("/v1/chat/completions", request_body(), **headers)
+            assert status == 503
+            assert b"the plugin test failed" in answer
+        assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "function", [raises, exits, hangs, hangs_async, returns_garbage], ids=lambda one: one.__name__
+)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fails", ["open", "closed"])
+async def test_a_hostile_response_filter(function, stream, fails, caplog):
+    using(plugin(on_response=function, fails=fails, timeout_s=0.2))
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
+        body = json.loads(request_body())
+        status, _, answer = await gate.post(
+            "/v1/chat/completions", json.dumps({**body, "stream": stream}).encode()
+        )
+
+    assert "plugin test, response: " in caplog.text
+    if fails == "open":
+        assert status == 200
+        assert b"Fine." in answer
+        assert answer.endswith(b"data: [DONE]\n\n") == stream
+    elif stream:
+        assert b"the plugin test failed" in answer
+        assert b"[DONE]" not in answer
+    else:
+        assert status == 503
+        assert b"Fine." not in answer
+
+
+async def test_one_request_waits_for_a_filter_that_hangs_and_the_next_does_not():
+    plugins = using(plugin(on_request=hangs, timeout_s=0.3))
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
+        for _ in range(5):
+            assert (await gate.post("/v1/chat/completions", request_body()))[0] == 200
+        assert plugins.counts == {("test", "request", "late"): 1, ("test", "request", "off"): 4}
+        HANG.set()
+        for thread in [one for one in threading.enumerate() if one.name.startswith("refold-plugin-")]:
+            await asyncio.to_thread(thread.join)
+        assert (await gate.post("/v1/chat/completions", request_body()))[0] == 200
+        assert plugins.counts["test", "request", "ok"] == 1
+
+
+async def test_the_event_loop_goes_on_while_a_stage_hangs():
+    entered, going = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stage(shown, room):
+        loop.call_soon_threadsafe(entered.set)
+        HANG.wait(60)
+
+    using(plugin(stages=[stage], timeout_s=30))
+    async with refold.Conversation("gpt-4o", window=2_000, max_output=200) as talk:
+
+        async def compact():
+            await talk.add(*(f"Question {turn}. " * 40 for turn in range(30)))
+            await talk.context()
+            going.set()
+
+        task = asyncio.create_task(compact())
+        await entered.wait()  # the stage runs, and this task does too
+        assert not going.is_set()
+        HANG.set()
+        await task
+
+
+@pytest.mark.parametrize(
+    "point", [{"stages": [raises]}, {"triggers": {"before_call": raises}}], ids=["stage", "trigger"]
+)
+async def test_a_stage_or_trigger_that_fails_closed_ends_the_request_and_stores_what_came(point):
+    using(plugin(fails="closed", **point))
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, window=2_000, summariser_enabled=False) as gate,
+    ):
+        body = json.loads(request_body())
+        body["messages"][1:1] = [
+            {"role": "user", "content": "Old words. " * 900},
+            {"role": "assistant", "content": "Yes."},
+        ]
+        status, _, answer = await gate.post("/v1/chat/completions", json.dumps(body).encode())
+
+        assert (status, upstream.requests) == (503, [])
+        assert b"the plugin test failed" in answer
+
+
+async def test_random_answers_of_a_stage_never_break_a_window():
+    """A stage that returns something of everything, at random."""
+    dice = random.Random(7)
+
+    def stage(shown, room):
+        return dice.choice([*STAGES, returns_garbage, returns_a_trap, raises, hides_json])(shown, room)
+
+    windows, stored, counts = await play(stages=[stage])
+
+    check_stored(stored)
+    for window in windows:
+        messages = decode_messages(json.dumps(window["messages"]).encode(), DIALECTS["chat"])
+        assert verify(messages, DIALECTS["chat"], as_request=True) == ()
+    assert sum(counts.values()) > 3
