@@ -16,6 +16,7 @@ from refold.plugins import (
     Shown,
     TriggerFacts,
     map_texts,
+    replace_texts,
 )
 
 EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}")
@@ -25,14 +26,13 @@ FORBIDDEN = "embargoed cargo"
 
 def hide_addresses(request: FilterRequest) -> RequestChange | None:
     """Request filter: no e-mail address leaves, and nothing about an embargoed cargo."""
-    changed = dict[int, Mapping[str, Any]]()
-    for index, message in enumerate(request.messages):
-        content = message.get("content")
-        if isinstance(content, str):
-            if FORBIDDEN in content:
-                return RequestChange(refusal="this cargo is under an embargo")
-            if (hidden := EMAIL.sub("[address]", content)) != content:
-                changed[index] = {**message, "content": hidden}
+    if FORBIDDEN in str(request.messages):
+        return RequestChange(refusal="this cargo is under an embargo")
+    hidden = {
+        index: replace_texts(message, lambda text: EMAIL.sub("[address]", text))
+        for index, message in enumerate(request.messages)
+    }
+    changed = {index: message for index, message in hidden.items() if message != request.messages[index]}
     return RequestChange(messages=changed, reason="e-mail addresses") if changed else None
 
 

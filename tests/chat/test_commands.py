@@ -9,9 +9,10 @@ import pytest
 
 import refold
 import refold.chat.chat as chat_module
-from refold.chat.commands import COMMANDS, Command, command_table
+from refold.chat.commands import COMMANDS, Command
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError, NotFound
+from refold.plugins.registry import Plugins, use
 from refold.ports.records import CommandEntry
 from refold.testing import ScriptedUpstream, call, echo, say
 from tests.chat.chats import FORMATS, Gate, chatting, messages, reply_of, said, sent, text_of
@@ -488,7 +489,7 @@ async def tide(called):
     return f"high at noon, {called.arguments}"
 
 tides = [refold.Command(name="/tide", usage="place", summary="when the tide is high", run=tide)]
-broken = 7
+plugin = refold.Plugin(name="tides", api=1, commands=[*tides, refold.Command(name="No", summary="", run=tide)])
 """
 
 
@@ -497,19 +498,20 @@ async def test_commands_of_an_installed_package_are_in_the_table_of_all(tmp_path
     info = tmp_path / "tide_plugin-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tide-plugin\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[refold.commands]\ntides = tide_plugin:tides\nwrong = tide_plugin:broken\ngone = no_such_module:x\n"
-    )
+    points = "tides = tide_plugin:plugin\nwrong = tide_plugin:tides\ngone = no_such_module:x\n"
+    (info / "entry_points.txt").write_text(f"[refold.plugins]\n{points}")
     monkeypatch.syspath_prepend(str(tmp_path))
-    command_table.cache_clear()
+    loaded = refold.load_plugins()
     try:
         async with ScriptedUpstream() as server, chatting(server) as chat:
             assert reply_of(await sent(chat, "/tide Vik")) == "high at noon, Vik"
             assert await refold.run_command(chat.conversation, "/tide Ås") == "high at noon, Ås"
             assert "/tide place" in await refold.run_command(chat.conversation, "/help")
     finally:
-        command_table.cache_clear()
-    assert {one.args[0] for one in caplog.records} >= {"wrong", "gone"}
+        use(Plugins())
+    assert [one.plugin.name for one in loaded] == ["tides"]
+    assert len(loaded.problems) == 2
+    assert "plugin tides, command: No is left out" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,17 @@ def test_a_stream_yields_the_same_events_and_its_usage_is_recorded(client, serve
     assert call.usage.output > 0
 
 
+@pytest.mark.parametrize("how", ["events", "final"])
+def test_the_usage_of_a_stream_of_responses_is_recorded(client, kept, how):
+    named = {"X-Refold-Conversation": "boats"}
+    with client.responses.stream(model="m", input=[user("Hello.")], extra_headers=named) as stream:
+        reply = stream.get_final_response() if how == "final" else [*stream][-1].response
+
+    (call,) = kept.store.calls(kept.owner, "boats")
+    assert reply.usage is not None
+    assert (call.usage.input, call.usage.output) == (reply.usage.input_tokens, reply.usage.output_tokens)
+
+
 def test_a_history_at_the_provider_is_left_alone(client, server, kept):
     first = client.responses.create(model="m", input="Hello.")
     client.responses.create(model="m", input="And now?", previous_response_id=first.id)

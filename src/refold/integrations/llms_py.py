@@ -26,8 +26,12 @@ from msgspec import Struct, structs
 from refold.core import presets
 from refold.core.policy import TokenRatio
 from refold.integrations.histories import HistoryTable, PreparedCall, as_usage, split_prompt
+from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra, RefoldError, UpstreamError
 from refold.model.message import assistant
+from refold.plugins.filters import filter_request, filter_response, has_request_filters, has_response_filters
+from refold.plugins.plugin import FilterResponse
+from refold.plugins.registry import active, load_plugins
 from refold.ports.models import Ask, Summariser
 from refold.ports.records import Listed
 from refold.summarisers import ModelSummariser, SummaryWriter
@@ -142,24 +146,61 @@ class CompactionExtension:
 
     async def on_request(self, chat: dict[str, Any], context: dict[str, Any]) -> None:
         """Replace the history of a chat by what fits."""
-        if not self.config.enabled or context.get(_MARK) or not chat.get("messages"):
+        if not chat.get("messages"):
+            return
+        if context.get(_MARK):
+            await self._filter(chat, context)
             return
         self._loop = asyncio.get_running_loop()
         thread, user = context.get("threadId"), context.get("user")
         name = f"{user or 'default'}/{thread}" if thread else ""
-        await self._compact(chat, context, name)
+        if self.config.enabled:
+            await self._compact(chat, context, name)
+        await self._filter(chat, context)
 
     async def on_tool(self, chat: dict[str, Any], context: dict[str, Any]) -> None:
         """Do the same in a loop of tools, as soon as every call has its result."""
         call = context.get(_CALL)
-        if (
-            not self.config.enabled
-            or call is None
-            or call.conversation is None
-            or _has_open_call(chat["messages"])
-        ):
+        if context.get(_MARK) or _has_open_call(chat["messages"]):
             return
-        await self._compact(chat, context, call.conversation.id)
+        if self.config.enabled and call is not None and call.conversation is not None:
+            await self._compact(chat, context, call.conversation.id)
+        await self._filter(chat, context)
+
+    async def _filter(self, chat: dict[str, Any], context: dict[str, Any]) -> None:
+        """Run the request filters of plugins, after the compaction.
+
+        Raises:
+            PluginError: one of them ends the request.
+        """
+        if not has_request_filters(active()):
+            return
+        call = context.get(_CALL)
+        talk = call.conversation if call is not None else None
+        fields = {key: value for key, value in chat.items() if _is_json(value)}
+        done = await filter_request(
+            active(),
+            msgspec.json.encode(fields),
+            DIALECTS["chat"],
+            model=str(chat.get("model") or ""),
+            conversation=talk.id if talk is not None else "",
+            owner=str(context.get("user") or ""),
+            is_summary=bool(context.get(_MARK)),
+        )
+        if not done.notes:
+            return
+        changed = json.loads(done.body)
+        chat["messages"][:] = changed.pop("messages")
+        for field, _ in done.fields:
+            chat.pop(field, None)
+        chat.update({field: changed[field] for field, _ in done.fields if field in changed})
+        if talk is not None:
+            # The server goes on with the changed messages in its loop of tools.
+            _, rest = split_prompt(chat["messages"])
+            branch, size = talk.branch, talk.size
+            await asyncio.to_thread(
+                lambda: self.table.note_short_form(rest, name=talk.id, branch=branch, size=size)
+            )
 
     async def _compact(self, chat: dict[str, Any], context: dict[str, Any], name: str) -> None:
         prompt, rest = split_prompt(chat["messages"])
@@ -194,6 +235,28 @@ class CompactionExtension:
                 key: value for key, value in (response.get("usage") or {}).items() if key.endswith("_tokens")
             }
             await asyncio.to_thread(call.record, usage or None)
+        if not context.get(_MARK) and has_response_filters(active()):
+            await self._filter_response(response, context)
+
+    async def _filter_response(self, response: dict[str, Any], context: dict[str, Any]) -> None:
+        """Show a reply to the response filters of plugins.
+
+        Raises:
+            PluginError: one of them refuses it.
+        """
+        call = context.get(_CALL)
+        talk = call.conversation if call is not None else None
+        said = [one.get("message") or {} for one in response.get("choices") or ()]
+        await filter_response(
+            active(),
+            FilterResponse(
+                "chat",
+                str(response.get("model") or ""),
+                said,
+                conversation=talk.id if talk is not None else "",
+                owner=str(context.get("user") or ""),
+            ),
+        )
 
     def _summariser_for(self, model: str) -> Summariser:
         """Return the summariser of conversations with a model: chats of the server itself."""
@@ -370,6 +433,7 @@ def install(ctx: Any) -> None:
         from aiohttp import web
     except ImportError:
         raise MissingExtra("llms-py", "the extension of llms.py") from None
+    load_plugins()
     extension = CompactionExtension(ctx, Path(ctx.path))
     ctx.register_chat_request_filter(extension.on_request)
     ctx.register_chat_tool_filter(extension.on_tool)
@@ -387,6 +451,14 @@ def install_folder(extensions: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "__init__.py").write_text(FOLDER, encoding="utf-8")
     return folder
+
+
+def _is_json(value: object) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _has_open_call(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -341,7 +341,9 @@ def _snapshot_usage(stream: object) -> Any:
             return getattr(getattr(stream, name), "usage", None)
         except (AttributeError, AssertionError):  # another helper, or nothing was received yet
             continue
-    return None
+    # The helper of Responses has no public snapshot, and `get_final_response` would read on. None in another version of the SDK.
+    done = getattr(getattr(stream, "_state", None), "_completed_response", None)
+    return getattr(done, "usage", None)
 
 
 class _StreamManager:

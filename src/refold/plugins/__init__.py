@@ -22,6 +22,7 @@ from refold.plugins.plugin import (
     RequestFilter,
     ResponseFilter,
     StoreOpener,
+    replace_texts,
 )
 from refold.plugins.registry import Plugins, active, find_plugins, load_plugins, use
 from refold.ports.models import SummaryFunction
@@ -52,5 +53,6 @@ __all__ = [
     "find_plugins",
     "load_plugins",
     "map_texts",
+    "replace_texts",
     "use",
 ]

@@ -7,25 +7,27 @@ hardly more bytes. Every change is an `Edit`. A request that no filter changes k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from refold.core.budget import NO_SEQ
-from refold.core.plugin_points import UnusableAnswer, checked_message, stage_name
+from refold.core.plugin_points import UnusableAnswer, checked_message, map_texts, stage_name
 from refold.core.shown import Edit
 from refold.core.verify import is_refused, verify
-from refold.model.dialect import Dialect
-from refold.model.errors import PluginRefused, WireError
-from refold.model.message import Message, visible
+from refold.model.dialect import DIALECTS, Dialect
+from refold.model.errors import PluginError, PluginRefused, WireError
+from refold.model.message import Message, Part, Text, ToolCall, system, visible
 from refold.plugins.plugin import FilterRequest, FilterResponse, RequestChange
 from refold.plugins.registry import Plugins
+from refold.ports.models import Ask, Upstream
 from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, read_list
 from refold.wire.message import decode_messages
+from refold.wire.reply import Reply
 
 MAX_MORE_BYTES = 4_096
 """Bytes by which one filter may make a request longer: room for a sentence in a system prompt, and not for a flood."""
@@ -87,6 +89,7 @@ async def filter_request(
     model: str = "",
     conversation: str = "",
     owner: str = "",
+    is_summary: bool = False,
 ) -> FilteredRequest:
     """Run the request filters over a body, one after the other.
 
@@ -105,7 +108,9 @@ async def filter_request(
         except (WireError, msgspec.DecodeError, UnusableAnswer):
             one.guard.fault("request", "unusable", "the request has no list of messages that could be read")
             continue
-        request = FilterRequest(dialect.name, model, read.messages, read.fields, conversation, owner)
+        request = FilterRequest(
+            dialect.name, model, read.messages, read.fields, conversation, owner, is_summary
+        )
         answer = await one.guard.call("request", partial(function, request), _checked_answer)
         if answer is None or answer == RequestChange():
             continue
@@ -132,9 +137,7 @@ async def filter_response(plugins: Plugins, response: FilterResponse) -> None:
         function = one.plugin.on_response
         if function is None:
             continue
-        copy = msgspec.structs.replace(
-            response, messages=msgspec.json.decode(msgspec.json.encode(response.messages))
-        )
+        copy = structs.replace(response, messages=msgspec.json.decode(msgspec.json.encode(response.messages)))
         refusal = await one.guard.call("response", partial(function, copy), _checked_refusal)
         if refusal:
             one.guard.note("response", "refused")
@@ -295,3 +298,85 @@ def _inner(value: object) -> Iterator[object]:
         value is not None and not isinstance(value, str | bool | int | float)
     ):
         raise UnusableAnswer("a value is no JSON")
+
+
+# Requests for summaries, which have no wire format here
+
+
+class FilteredUpstream:
+    """A model that writes summaries, behind the request filters: what they keep from a provider is not sent for a summary either."""
+
+    def __init__(self, upstream: Upstream, plugins: Plugins) -> None:
+        self._upstream, self._plugins = upstream, plugins
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._upstream, name)
+
+    @property
+    def model(self) -> str:
+        return self._upstream.model
+
+    async def ask(self, ask: Ask) -> Reply:
+        """Return the model's reply.
+
+        Raises:
+            UpstreamError: there is none.
+            PluginError: a filter ends the request.
+        """
+        return await self._upstream.ask(await filter_ask(self._plugins, ask, self.model))
+
+
+async def filter_ask(plugins: Plugins, ask: Ask, model: str) -> Ask:
+    """The question after the request filters.
+
+    Raises:
+        PluginError: a filter ends the request.
+    """
+    prompt = (system(ask.system),) if isinstance(ask.system, str) else ask.system
+    messages = (*prompt, *ask.messages)
+    body = msgspec.json.encode({"model": model, "messages": [_spelled(one) for one in messages]})
+    done = await filter_request(plugins, body, DIALECTS["chat"], model=model, is_summary=True)
+    if not done.changed:
+        return ask
+    changed = list(messages)
+    for one in done.changed:
+        texts = [part.text for part in one.after.parts if isinstance(part, Text)]
+        if len(texts) != len(one.before.parts):
+            raise PluginError(
+                f"the plugin {one.plugin} changed more than the texts of a request for a summary"
+            )
+        changed[one.index] = _with_texts(changed[one.index], texts)
+    first, rest = tuple(changed[: len(prompt)]), tuple(changed[len(prompt) :])
+    return structs.replace(ask, messages=rest, system=first[0].text if isinstance(ask.system, str) else first)
+
+
+def _spelled(message: Message) -> dict[str, Any]:
+    role = message.role if message.role in ("system", "assistant") else "user"
+    return {"role": role, "content": [{"type": "text", "text": text or " "} for text in _texts_of(message)]}
+
+
+def _texts_of(message: Message) -> list[str]:
+    found = list[str]()
+
+    def note(text: str) -> str:
+        found.append(text)
+        return text
+
+    _mapped(message, note)
+    return found
+
+
+def _with_texts(message: Message, texts: list[str]) -> Message:
+    following = iter(texts)
+    return _mapped(message, lambda _: next(following))
+
+
+def _mapped(message: Message, change: Callable[[str], str]) -> Message:
+    """The message with its texts changed, in their order: what was said, results and arguments."""
+    parts = list[Part]()
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            parts.append(structs.replace(part, arguments=change(part.arguments)))
+        else:
+            parts += map_texts(Message(message.role, (part,)), change).parts
+    return message.with_parts(tuple(parts))

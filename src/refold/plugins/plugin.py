@@ -39,6 +39,9 @@ class FilterRequest(Struct, frozen=True):
     conversation: str = ""
     """Empty if the request is sent without a conversation, because Refold is switched off for it."""
     owner: str = ""
+    is_summary: bool = False
+    """True for a request for a summary. Its texts are shown in the format `chat`, each message with all of them: also arguments and
+    results of tools. Only texts can be changed."""
 
 
 class RequestChange(Struct, frozen=True):
@@ -142,3 +145,22 @@ class Plugin(Struct, frozen=True, kw_only=True):
             "presets": self.presets,
         }
         return tuple(name for name, member in found.items() if member)
+
+
+_TEXT_KEYS = frozenset(("content", "text", "output"))
+"""The fields of messages and blocks that hold texts, in the three formats. Reasoning is in others."""
+
+
+def replace_texts(message: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """A message as JSON, in any of the three formats, with each of its texts passed through a function: for request filters. Equal
+    to the message if nothing changes.
+    """
+    return {key: _replaced(value, change) if key in _TEXT_KEYS else value for key, value in message.items()}
+
+
+def _replaced(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_replaced(one, change) for one in value]
+    return replace_texts(value, change) if isinstance(value, dict) else value

@@ -42,7 +42,7 @@ WRITER = "writer"
 
 
 @contextmanager
-def running(folder, upstream, settings=None):
+def running(folder, upstream, settings=None, *, site=None, others=None):
     """The server with a home folder of its own; yields a function that calls it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -54,6 +54,9 @@ def running(folder, upstream, settings=None):
     notes = home / "extensions" / "notes"
     notes.mkdir(exist_ok=True)
     (notes / "__init__.py").write_text(NOTES)
+    for name, code in (others or {}).items():
+        (home / "extensions" / name).mkdir()
+        (home / "extensions" / name / "__init__.py").write_text(code)
     config = json.loads(files("llms").joinpath("llms.json").read_text(encoding="utf-8"))
     model = {
         "limit": {"context": WINDOW, "output": 500},
@@ -74,7 +77,10 @@ def running(folder, upstream, settings=None):
     (home / "llms.json").write_text(json.dumps(config))
     (home / "providers.json").write_text("{}")
     own = {key: value for key, value in os.environ.items() if not key.startswith("LLMS_")}
-    own |= {"LLMS_HOME": str(home), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    own |= {
+        "LLMS_HOME": str(home),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *([str(site)] if site else [])]),
+    }
     argv = [str(Path(sys.executable).parent / "llms"), "--serve", str(port)]
     with (
         (folder / "server.log").open("a") as log,
@@ -249,3 +255,55 @@ def test_a_loop_of_tools_in_one_request_fits(tmp_path):
         reply = ask(fetch, [{"role": "user", "content": "Read all."}], max_tokens=500)
     assert len(server.requests) == len(server.answered), "nothing was refused"
     assert reply["choices"][0]["message"]["content"] == "Done."
+
+
+OTHER = """
+async def add_word(chat, context):
+    chat["messages"][-1]["content"] += " Ahoy, mate@example.com!"
+
+
+def __install__(ctx):
+    ctx.register_chat_request_filter(add_word)
+"""
+
+
+def test_filters_of_other_extensions_of_refold_and_of_a_plugin_compose(tmp_path):
+    """An extension of the server, the compaction and the example plugin, each in one request."""
+    site = tmp_path / "site"
+    info = site / "refold_harbour-1.0.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "refold_harbour.py").write_bytes(
+        (ROOT / "examples" / "plugin" / "refold_harbour.py").read_bytes()
+    )
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: refold-harbour\nVersion: 1.0.0\n")
+    (info / "entry_points.txt").write_text("[refold.plugins]\nharbour = refold_harbour:plugin\n")
+    with (
+        ScriptedUpstream(
+            otherwise=lambda got: "The notes of the harbour." if len(got.messages) == 1 else say("Fine.")
+        ) as server,
+        running(tmp_path, server, {"threshold": 0.3}, site=site, others={"a_word": OTHER}) as fetch,
+    ):
+        messages = [{"role": "system", "content": "Be brief."}]
+        for turn in range(12):
+            messages.append(
+                {
+                    "role": "user",
+                    "content": f"{turn}. Write to clerk{turn}@example.com. " + "Tell me of the boats. " * 60,
+                }
+            )
+            reply = ask(fetch, messages, max_tokens=200)
+            messages.append(reply["choices"][0]["message"])
+        sent = server.requests[:]
+        status = fetch("/ext/context_compaction/status")
+        refused = fetch(
+            "/v1/chat/completions",
+            {"model": "scripted", "messages": [{"role": "user", "content": "Load the embargoed cargo."}]},
+        )
+        asked_of_cargo = [one for one in server.requests if "embargoed" in one.text]
+
+    assert "[address]" in sent[-1].text
+    assert "Ahoy" in sent[-1].text
+    assert "@example.com" not in "".join(json.dumps(one.json) for one in sent)
+    assert status["conversations"]["harbour"]["compaction_count"] >= 1
+    assert asked_of_cargo == []
+    assert isinstance(refused, tuple), "the client gets an error"

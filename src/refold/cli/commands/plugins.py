@@ -71,8 +71,7 @@ def list_all(*, as_json: Json = False) -> int:
             for one in found
         ]
         output.write(align(("name", "version", "fails", "points", "from"), rows, cuts=("from", "points")))
-    for problem in found.problems:
-        output.note(f"not loaded: {plain(problem.source)}: {plain(problem.reason)}")
+    _note_problems(found)
     if not len(found) and not found.problems:
         output.note("no plugin is installed, and the settings name no file")
     return 1 if found.problems else 0
@@ -123,7 +122,13 @@ def check(
         output.write(align(("plugin", "point", "result", "detail"), rows, cuts=("detail",)))
     else:
         output.note("there is no plugin to try")
+    _note_problems(found)
     return 0 if all(one.passed for one in trials) else 1
+
+
+def _note_problems(found: Plugins) -> None:
+    for problem in found.problems:
+        output.note(f"not loaded: {plain(problem.source)}: {plain(problem.reason)}")
 
 
 def _found_here() -> Plugins:
