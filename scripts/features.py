@@ -4,7 +4,7 @@
 .venv/bin/python scripts/features.py --open     the features that are not finished (--done: those that are)
 .venv/bin/python scripts/features.py --json     for programs
 
-Nothing is run: the tests in `tests/features/` are read as source text and searched for `pytest.mark.feature(...)`. Whether they pass is decided by the
+Nothing is run: the tests in `tests/features/`, and those of the frameworks, are read as source text and searched for `pytest.mark.feature(...)`. Whether they pass is decided by the
 test run, which fails if a finished feature has no test that passed.
 """
 
@@ -22,6 +22,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+PROOFS = ("tests/features", "tests/integrations/frameworks")
+"""The tests that prove features: those that `make test` runs, and those of `make test-integrations`."""
 State: TypeAlias = Literal["all", "done", "open"]
 
 
@@ -33,12 +35,15 @@ class Feature(Struct, frozen=True):
     """The piece of work that finishes it."""
     tests: tuple[str, ...] = ()
     """Node ids, as pytest prints them (without parameters)."""
+    proven_by: str = ""
+    """The command that proves it, if its tests need what `make test` does not install; empty for `make test`."""
 
 
 class _FeatureEntry(Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     done: bool
     closes: str
+    proven_by: str = ""
 
 
 class FeatureListError(Exception):
@@ -89,15 +94,15 @@ def read_features(root: Path) -> tuple[Feature, ...]:
         raise FeatureListError(f"features.toml cannot be read: {error}\nhint: mend the file there") from error
     proofs = find_proofs(root)
     return tuple(
-        Feature(key, entry.title, entry.done, entry.closes, proofs.get(key, ()))
+        Feature(key, entry.title, entry.done, entry.closes, proofs.get(key, ()), entry.proven_by)
         for key, entry in entries.items()
     )
 
 
 def find_proofs(root: Path) -> dict[str, tuple[str, ...]]:
-    """For every id that a test in `tests/features/` names: the tests that name it. Only these count."""
+    """For every id that a test in a folder of proofs names: the tests that name it. Only these count."""
     proofs: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((root / "tests" / "features").rglob("test_*.py")):
+    for path in [one for folder in PROOFS for one in sorted((root / folder).rglob("test_*.py"))]:
         name = path.relative_to(root).as_posix()
         for test, ids in _marked_tests(ast.parse(path.read_bytes()).body, name, frozenset()):
             for key in ids:
@@ -116,7 +121,8 @@ def render(features: tuple[Feature, ...]) -> str:
 
 
 def _rows(feature: Feature) -> Iterator[str]:
-    yield f"{feature.id:<4} {'done' if feature.done else 'open'}  {feature.title}"
+    by = f" ({feature.proven_by})" if feature.proven_by else ""
+    yield f"{feature.id:<4} {'done' if feature.done else 'open'}  {feature.title}{by}"
     for test in feature.tests:
         yield f"           {test}"
 

@@ -119,7 +119,7 @@ def main(args: Sequence[str] | None = None) -> int:
     root = find_checkout(Path.cwd())
     features = {feature.id: feature for feature in read_features(root)}
     mutations = read_mutations(root)
-    ids = chosen.ids or [key for key, feature in features.items() if feature.done]
+    ids = chosen.ids or [key for key, one in features.items() if one.done and not one.proven_by]
     if unknown := [key for key in ids if key not in features]:
         parser.error(f"no such feature in features.toml: {', '.join(unknown)}")
     ids = [key for key in ids if chosen.group in (None, GROUPS[key[0]])]

@@ -6,7 +6,8 @@
 
 The versions are in tests/integrations/frameworks/versions.toml. An environment in .venv-integrations/ is made once, and again when its
 versions change. Each session has a hundred turns with parallel tools in a window of 8,192 tokens before the scripted provider, which
-refuses what real ones refuse. A framework that cannot be installed is skipped with the reason; the last lines say which ran.
+refuses what real ones refuse. A framework that cannot be installed is skipped with the reason; the last lines say which ran, and whether the
+features that `features.toml` leaves to this command are proven: if all the frameworks whose tests name one have passed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from scripts.features import Feature, read_features
+
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / ".venv-integrations"
 TESTS = ROOT / "tests" / "integrations" / "frameworks"
+TARGET = "make test-integrations"
 BESIDES = ("pytest", "pytest-asyncio")
 COLUMNS = ("framework", "version", "turns", "requests", "refusals", "orphans", "recalls")
 INSTALL_S, RUN_S = 1_200, 1_800
@@ -46,11 +50,25 @@ def main(argv: list[str]) -> int:
                 failed.append(name)
         print_table([json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else [])
     print(f"ran: {', '.join(ran) or 'none'}")
+    for feature in features_proven_here():
+        missing = [one for one in feature_frameworks(feature) if one not in ran or one in failed]
+        state = f"not proven: {', '.join(missing)} did not pass" if missing else "proven"
+        print(f"{feature.id} {feature.title}: {state}")
     for name, problem in skipped.items():
         print(f"skipped: {name}: {problem}")
     if failed:
         print(f"error: failed: {', '.join(failed)}")
     return 1 if failed or (skipped and asked.require) else 0
+
+
+def features_proven_here() -> list[Feature]:
+    """The features that `features.toml` calls done and that these tests prove."""
+    return [one for one in read_features(ROOT) if one.done and one.proven_by == TARGET]
+
+
+def feature_frameworks(feature: Feature) -> list[str]:
+    """The frameworks whose tests name a feature: all of them have to pass."""
+    return sorted({Path(test.partition("::")[0]).stem.removeprefix("test_") for test in feature.tests})
 
 
 def install(name: str, wanted: dict[str, list[str]]) -> str:

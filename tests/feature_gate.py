@@ -61,7 +61,8 @@ class FeatureGate:
         has_run = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         if not (self.is_whole_run and has_run) or session.shouldstop or session.shouldfail:
             return
-        done = [key for key, feature in self.features.items() if feature["done"]]
+        # One that needs what `make test` does not install names the command that proves it, which has a gate of its own.
+        done = [key for key, one in self.features.items() if one["done"] and not one.get("proven_by")]
         self.unproven = [key for key in done if key not in self.passed]
         if self.unproven:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

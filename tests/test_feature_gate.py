@@ -100,6 +100,13 @@ def test_done_without_a_test_fails(run):
     result.stdout.fnmatch_lines(["A1  first (no test passed)"])
 
 
+def test_a_feature_that_another_command_proves_is_left_to_it(run, pytester):
+    text = FEATURES.replace("done = true", 'done = true\nproven_by = "make other"')
+    pytester.path.joinpath("features.toml").write_text(text)
+
+    assert run(UNRELATED).ret == 0
+
+
 def test_an_expected_failure_proves_nothing(run):
     result = run(PASSES.replace("    pass", "    pytest.xfail('not yet')"))
 

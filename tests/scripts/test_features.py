@@ -104,7 +104,7 @@ def test_the_report_can_be_filtered_and_read_by_a_program(checkout, state, ids):
     rows = msgspec.json.decode(report(checkout, state=state, as_json=True))
 
     assert [row["id"] for row in rows] == ids
-    assert set(rows[0]) == {"id", "title", "done", "closes", "tests"}
+    assert set(rows[0]) == {"id", "title", "done", "closes", "tests", "proven_by"}
 
 
 def test_a_feature_without_tests_is_listed_all_the_same():
@@ -166,3 +166,14 @@ def test_outside_of_a_checkout_it_is_an_error(capsys, monkeypatch, tmp_path):
 def test_features_cannot_be_done_and_open(capsys):
     with pytest.raises(SystemExit):
         main(["--done", "--open"])
+
+
+def test_a_feature_that_another_command_proves_names_it_and_the_tests_of_that_command():
+    """N8 needs the frameworks: its command exists, and every framework of its sentence has a test."""
+    from scripts.test_integrations import TARGET, feature_frameworks, features_proven_here
+
+    (found,) = features_proven_here()
+    verb = TARGET.removeprefix("make ")
+    assert found.id == "N8"
+    assert f"\n{verb}:" in (ROOT / "Makefile").read_text()
+    assert feature_frameworks(found) == ["langchain", "litellm", "openai_agents", "pydantic_ai"]

@@ -31,6 +31,8 @@ from tests.integrations.frameworks.session import (
 read_note = tool(session.read_note)
 THREAD = {"configurable": {"thread_id": "harbour"}}
 
+pytestmark = pytest.mark.feature("N8")
+
 
 def model_of(server):
     return ChatOpenAI(model="scripted", base_url=f"{server.url}/v1", api_key="any", max_retries=0)

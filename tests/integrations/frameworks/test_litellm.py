@@ -36,6 +36,8 @@ from tests.integrations.frameworks.session import (
     served,
 )
 
+pytestmark = pytest.mark.feature("N8")
+
 TOOLS = [{"type": "function", "function": TOOL}, refold.recall_tool()]
 
 

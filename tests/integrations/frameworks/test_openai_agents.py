@@ -36,6 +36,8 @@ from tests.integrations.frameworks.session import (
 set_tracing_disabled(True)
 read_note = function_tool(script.read_note)
 
+pytestmark = pytest.mark.feature("N8")
+
 
 def responses(server):
     return OpenAIResponsesModel(

@@ -30,6 +30,8 @@ from tests.integrations.frameworks.session import (
     served,
 )
 
+pytestmark = pytest.mark.feature("N8")
+
 
 def openai_model(server):
     return OpenAIChatModel("scripted", provider=OpenAIProvider(base_url=f"{server.url}/v1", api_key="any"))
