@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from refold.testing.evaluation import EvaluationAdapter
+from refold.testing import EvaluationAdapter
 
 WINDOW = 4_000
 REASONS = (

@@ -2,93 +2,157 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
+
+import pytest
 
 import refold
+from refold import policies, testing
 from refold.model import errors
 
-PUBLIC = sorted(
-    [
-        "Budget",
-        *("CallUsage", "Chat", "ChatEvent", "ChatTool", "Command", "CommandCall", "CommandReply", "Done"),
-        *(
-            "Notice",
-            "Provider",
-            "Queued",
-            "ReasoningDelta",
-            "TextDelta",
-            "ToolCall",
-            "ToolEnded",
-            "ToolStarted",
-        ),
-        *("run_command", "tool"),
-        "Conversation",
-        "Engine",
-        "Policy",
-        "Receipt",
-        "Store",
-        "Summariser",
-        "Upstream",
-        "CompactionEnd",
-        "CompactionStart",
-        "Event",
-        "Pruned",
-        "Recovered",
-        "SummaryDiscarded",
-        "SummaryFailed",
-        "SummarySwitched",
-        "SummaryWritten",
-        "UsageRecorded",
-        "Undone",
-        "AccessError",
-        "BodyEncoded",
-        "BodyTooLarge",
-        "BodyTooSlow",
-        "BudgetError",
-        "Busy",
-        "ConfigError",
-        "Conflict",
-        "ContextOverflow",
-        "Damaged",
-        "DoesNotFit",
-        "HeldElsewhere",
-        "InvalidWindow",
-        "KeyRefused",
-        "MalformedHistory",
-        "MissingExtra",
-        "NotFound",
-        "OutputCapExceeded",
-        "Plugin",
-        "PluginError",
-        "PluginRefused",
-        "RateLimited",
-        "NotAnOverflow",
-        "RecoverySpent",
-        "RefoldError",
-        "SettingError",
-        "SettingFixed",
-        "SettingLocked",
-        "StoreError",
-        "Stopping",
-        "SummaryError",
-        "TooManyRequests",
-        "UpstreamError",
-        "UpstreamUnavailable",
-        "WindowError",
-        "WebSocketRefused",
-        "WireError",
-        "__version__",
-        "answer_recall",
-        "load_plugins",
-        "plugins",
-        "presets",
-        "recall_tool",
-        "sync",
-        "wrap",
-    ]
-)
+PUBLIC = [
+    "AccessError",
+    "Ask",
+    "Bill",
+    "BodyEncoded",
+    "BodyTooLarge",
+    "BodyTooSlow",
+    "Budget",
+    "BudgetError",
+    "Busy",
+    "Call",
+    "CallDelta",
+    "CallUsage",
+    "Chat",
+    "ChatEvent",
+    "ChatEvents",
+    "ChatTool",
+    "Command",
+    "CommandCall",
+    "CommandEntry",
+    "CommandReply",
+    "Compaction",
+    "CompactionEnd",
+    "CompactionStart",
+    "ConfigError",
+    "Conflict",
+    "ContextOverflow",
+    "Conversation",
+    "ConversationPage",
+    "ConversationSettings",
+    "CountingUpstream",
+    "Damaged",
+    "Delta",
+    "Difference",
+    "DoesNotFit",
+    "Done",
+    "Embedder",
+    "Engine",
+    "Event",
+    "EventReader",
+    "Finding",
+    "FoundMessage",
+    "HeldBack",
+    "HeldElsewhere",
+    "InstalledEmbedder",
+    "InvalidWindow",
+    "KeyRefused",
+    "LearnedWindow",
+    "Listed",
+    "Listener",
+    "MalformedHistory",
+    "Measurement",
+    "Message",
+    "MessageTokens",
+    "MissingExtra",
+    "ModelSummariser",
+    "NotAnOverflow",
+    "NotFound",
+    "Notice",
+    "OpenedSession",
+    "OutputCapExceeded",
+    "Overflow",
+    "Plugin",
+    "PluginError",
+    "PluginRefused",
+    "Policy",
+    "Preview",
+    "Provider",
+    "Pruned",
+    "Queued",
+    "RateLimited",
+    "ReasoningDelta",
+    "Receipt",
+    "Recovered",
+    "RecoverySpent",
+    "RefoldError",
+    "Reply",
+    "Savings",
+    "Session",
+    "SettingError",
+    "SettingFixed",
+    "SettingLocked",
+    "Stats",
+    "Status",
+    "Stopping",
+    "Store",
+    "StoreError",
+    "StoredSummary",
+    "StreamingUpstream",
+    "Summariser",
+    "Summary",
+    "SummaryCache",
+    "SummaryDiscarded",
+    "SummaryError",
+    "SummaryFailed",
+    "SummaryFunction",
+    "SummarySwitched",
+    "SummaryWriter",
+    "SummaryWritten",
+    "Text",
+    "TextDelta",
+    "TokenCount",
+    "TokenCounter",
+    "TooManyRequests",
+    "ToolCall",
+    "ToolEnded",
+    "ToolResult",
+    "ToolRule",
+    "ToolStarted",
+    "Undone",
+    "Upstream",
+    "UpstreamError",
+    "UpstreamUnavailable",
+    "Usage",
+    "UsageRecorded",
+    "WebSocketRefused",
+    "WindowError",
+    "WindowSize",
+    "WireError",
+    "__version__",
+    "answer_recall",
+    "classify",
+    "classify_finish",
+    "counter_for",
+    "load_plugins",
+    "notice",
+    "open_embedder",
+    "open_summariser",
+    "open_upstream",
+    "plugins",
+    "presets",
+    "recall_tool",
+    "run_command",
+    "summariser_for",
+    "sync",
+    "tool",
+    "with_block",
+    "wrap",
+]
 """Every name that `refold` exports. A change here is a change for users: it belongs in CHANGELOG.md."""
 
 HEAVY = {"asyncio", "click", "numpy", "pydantic", "rich", "splintr", "tiktoken", "typer"}
@@ -127,3 +191,47 @@ def test_importing_refold_stays_light():
     )
 
     assert HEAVY.isdisjoint(result.stdout.split())
+
+
+OF_THE_GATEWAY = {
+    *("apply", "record_call", "stored", "prepare", "state_at", "wait_for_summary", "author_of", "open_again"),
+    *("add_queued", "add_results", "journal", "open_branch", "known_time"),
+    *("state", "shown_with"),  # the inner values of a conversation, for programs that show them
+}
+
+
+@pytest.mark.parametrize("face", [refold.Conversation, refold.Engine, refold.Chat])
+def test_whatever_a_member_takes_or_returns_is_exported(face):
+    """A program that annotates its own functions needs the names."""
+    missing = set()
+    for name, member in inspect.getmembers(face):
+        if (name.startswith("_") and name != "__init__") or name in OF_THE_GATEWAY:
+            continue
+        function = member.fget if isinstance(member, property) else member
+        if inspect.isfunction(function):
+            hints = get_type_hints(function).values()
+            missing |= {kind.__name__ for hint in hints for kind in classes_in(hint)} - {*PUBLIC}
+    assert missing == set()
+
+
+def classes_in(hint):
+    """The classes of Refold in an annotation."""
+    if isinstance(hint, type) and hint.__module__.startswith("refold."):
+        yield hint
+    for part in (*get_args(hint), get_origin(hint)):
+        if part is not None and not isinstance(part, str):
+            yield from classes_in(part) if part is not hint else ()
+
+
+def test_the_parts_of_a_policy_have_one_public_place():
+    """Each stage, trigger and cut that a policy may name."""
+    found = {kind.__name__ for hint in get_type_hints(refold.Policy).values() for kind in classes_in(hint)}
+    found |= {kind.__name__ for kind in classes_in(policies.Trigger)}
+
+    assert found <= {*policies.__all__}
+    assert all(hasattr(policies, name) for name in policies.__all__)
+
+
+def test_the_package_for_tests_has_the_adapter_for_evaluations():
+    assert {*testing.__all__} <= {*dir(testing), "EvaluationAdapter"}
+    assert testing.EvaluationAdapter().name == "refold"

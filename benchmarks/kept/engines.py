@@ -17,7 +17,7 @@ from refold.core.presets import PRESETS
 from refold.model.dialect import CHAT
 from refold.model.message import Message
 from refold.replay import BASELINES, Candidate, ReferenceCounter
-from refold.testing.evaluation import EvaluationAdapter
+from refold.testing import EvaluationAdapter
 from refold.wire import decode_message, encode_message
 
 

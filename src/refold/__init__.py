@@ -8,8 +8,10 @@
         await chat.add(reply.choices[0].message)
 
 `Engine` keeps conversations in a store. `Conversation` is one chat and its window; one that is made directly
-lives in memory. `sync` has both without `await`. Everything that a program needs to import is here. The
-package is light to import: an exported name is loaded when it is first used.
+lives in memory. `sync` has both without `await`. Everything that a program needs to import is here, except
+for four modules with a subject of their own: `refold.policies` (the parts of a policy), `refold.testing`,
+`refold.integrations` and `refold.local`. The package is light to import: an exported name is loaded when it
+is first used.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         CallUsage,
         Chat,
         ChatEvent,
+        ChatEvents,
         CommandReply,
         Done,
         Notice,
@@ -33,13 +36,19 @@ if TYPE_CHECKING:
     from refold.chat.commands import Command, CommandCall, run_command
     from refold.chat.tools import ChatTool, tool
     from refold.core import presets
+    from refold.core.overflow import classify, classify_finish
     from refold.core.policy import Policy
+    from refold.core.stages.tool_results import ToolRule
     from refold.engine.conversation import Conversation
-    from refold.engine.engine import Engine
+    from refold.engine.doctor import Finding
+    from refold.engine.effect import Savings, Stats
+    from refold.engine.engine import ConversationPage, Engine, FoundMessage, InstalledEmbedder
     from refold.engine.events import (
         CompactionEnd,
         CompactionStart,
         Event,
+        EventReader,
+        Listener,
         Pruned,
         Recovered,
         SummaryDiscarded,
@@ -48,8 +57,16 @@ if TYPE_CHECKING:
         SummaryWritten,
         Undone,
         UsageRecorded,
+        notice,
     )
-    from refold.engine.state import Receipt
+    from refold.engine.history import Difference, MessageTokens
+    from refold.engine.journal import LearnedWindow
+    from refold.engine.retention import HeldBack
+    from refold.engine.sessions import OpenedSession
+    from refold.engine.settings import ConversationSettings, open_summariser, summariser_for, with_block
+    from refold.engine.state import Bill, Receipt
+    from refold.engine.status import Preview, Status
+    from refold.engine.summary_jobs import SummaryFunction
     from refold.integrations.sdk_clients import wrap
     from refold.model.budget import Budget
     from refold.model.errors import (
@@ -72,6 +89,7 @@ if TYPE_CHECKING:
         NotAnOverflow,
         NotFound,
         OutputCapExceeded,
+        Overflow,
         PluginError,
         PluginRefused,
         RateLimited,
@@ -90,54 +108,98 @@ if TYPE_CHECKING:
         WindowError,
         WireError,
     )
-    from refold.model.message import ToolCall
+    from refold.model.message import Message, Text, ToolCall, ToolResult
+    from refold.model.summary import Summary
+    from refold.model.tokens import Measurement, TokenCount, TokenCounter, Usage
     from refold.plugins.plugin import Plugin
     from refold.plugins.registry import load_plugins
-    from refold.ports.models import Summariser, Upstream
+    from refold.ports.models import (
+        Ask,
+        CountingUpstream,
+        Embedder,
+        StreamingUpstream,
+        Summariser,
+        SummaryCache,
+        Upstream,
+    )
+    from refold.ports.records import Call, CommandEntry, Compaction, Listed, Session, StoredSummary
     from refold.ports.store import Store
     from refold.recall import answer_recall, recall_tool
+    from refold.summarisers.model import ModelSummariser, SummaryWriter
+    from refold.tokens.catalog import WindowSize
+    from refold.tokens.counters import counter_for
+    from refold.upstreams import open_embedder, open_upstream
     from refold.upstreams.provider import Provider
-    from refold.wire.sse import ReasoningDelta, TextDelta
+    from refold.wire.reply import Reply
+    from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
 
 __all__ = [
     "AccessError",
+    "Ask",
+    "Bill",
     "BodyEncoded",
     "BodyTooLarge",
     "BodyTooSlow",
     "Budget",
     "BudgetError",
     "Busy",
+    "Call",
+    "CallDelta",
     "CallUsage",
     "Chat",
     "ChatEvent",
+    "ChatEvents",
     "ChatTool",
     "Command",
     "CommandCall",
+    "CommandEntry",
     "CommandReply",
+    "Compaction",
     "CompactionEnd",
     "CompactionStart",
     "ConfigError",
     "Conflict",
     "ContextOverflow",
     "Conversation",
+    "ConversationPage",
+    "ConversationSettings",
+    "CountingUpstream",
     "Damaged",
+    "Delta",
+    "Difference",
     "DoesNotFit",
     "Done",
+    "Embedder",
     "Engine",
     "Event",
+    "EventReader",
+    "Finding",
+    "FoundMessage",
+    "HeldBack",
     "HeldElsewhere",
+    "InstalledEmbedder",
     "InvalidWindow",
     "KeyRefused",
+    "LearnedWindow",
+    "Listed",
+    "Listener",
     "MalformedHistory",
+    "Measurement",
+    "Message",
+    "MessageTokens",
     "MissingExtra",
+    "ModelSummariser",
     "NotAnOverflow",
     "NotFound",
     "Notice",
+    "OpenedSession",
     "OutputCapExceeded",
+    "Overflow",
     "Plugin",
     "PluginError",
     "PluginRefused",
     "Policy",
+    "Preview",
     "Provider",
     "Pruned",
     "Queued",
@@ -147,85 +209,125 @@ __all__ = [
     "Recovered",
     "RecoverySpent",
     "RefoldError",
+    "Reply",
+    "Savings",
+    "Session",
     "SettingError",
     "SettingFixed",
     "SettingLocked",
+    "Stats",
+    "Status",
     "Stopping",
     "Store",
     "StoreError",
+    "StoredSummary",
+    "StreamingUpstream",
     "Summariser",
+    "Summary",
+    "SummaryCache",
     "SummaryDiscarded",
     "SummaryError",
     "SummaryFailed",
+    "SummaryFunction",
     "SummarySwitched",
+    "SummaryWriter",
     "SummaryWritten",
+    "Text",
     "TextDelta",
+    "TokenCount",
+    "TokenCounter",
     "TooManyRequests",
     "ToolCall",
     "ToolEnded",
+    "ToolResult",
+    "ToolRule",
     "ToolStarted",
     "Undone",
     "Upstream",
     "UpstreamError",
     "UpstreamUnavailable",
+    "Usage",
     "UsageRecorded",
     "WebSocketRefused",
     "WindowError",
+    "WindowSize",
     "WireError",
     "__version__",
     "answer_recall",
+    "classify",
+    "classify_finish",
+    "counter_for",
     "load_plugins",
+    "notice",
+    "open_embedder",
+    "open_summariser",
+    "open_upstream",
     "plugins",
     "presets",
     "recall_tool",
     "run_command",
+    "summariser_for",
     "sync",
     "tool",
+    "with_block",
     "wrap",
 ]
 
 __version__ = "0.1.0"
 
 _MODULES = {"plugins": "refold.plugins", "presets": "refold.core.presets", "sync": "refold.sync"}
-_EVENTS = """
-    CompactionEnd CompactionStart Event Pruned Recovered SummaryDiscarded SummaryFailed SummarySwitched SummaryWritten
-    Undone UsageRecorded
-"""
-_CHAT = "CallUsage Chat ChatEvent CommandReply Done Notice Queued ToolEnded ToolStarted"
 _NAMES = {
-    "Budget": "refold.model.budget",
-    "ChatTool": "refold.chat.tools",
-    "Command": "refold.chat.commands",
-    "CommandCall": "refold.chat.commands",
-    "Conversation": "refold.engine.conversation",
-    "Engine": "refold.engine.engine",
-    "Plugin": "refold.plugins.plugin",
-    "Policy": "refold.core.policy",
-    "Provider": "refold.upstreams.provider",
-    "ReasoningDelta": "refold.wire.sse",
-    "Receipt": "refold.engine.state",
-    "Store": "refold.ports.store",
-    "Summariser": "refold.ports.models",
-    "TextDelta": "refold.wire.sse",
-    "ToolCall": "refold.model.message",
-    "Upstream": "refold.ports.models",
-    "answer_recall": "refold.recall",
-    "load_plugins": "refold.plugins.registry",
-    "recall_tool": "refold.recall",
-    "run_command": "refold.chat.commands",
-    "tool": "refold.chat.tools",
-    "wrap": "refold.integrations.sdk_clients",
-    **dict.fromkeys(_CHAT.split(), "refold.chat.chat"),
-    **dict.fromkeys(_EVENTS.split(), "refold.engine.events"),
+    "refold.chat.chat": "CallUsage Chat ChatEvent ChatEvents CommandReply Done Notice Queued ToolEnded ToolStarted",
+    "refold.chat.commands": "Command CommandCall run_command",
+    "refold.chat.tools": "ChatTool tool",
+    "refold.core.overflow": "classify classify_finish",
+    "refold.core.policy": "Policy",
+    "refold.core.stages.tool_results": "ToolRule",
+    "refold.engine.conversation": "Conversation",
+    "refold.engine.doctor": "Finding",
+    "refold.engine.effect": "Savings Stats",
+    "refold.engine.engine": "ConversationPage Engine FoundMessage InstalledEmbedder",
+    "refold.engine.events": """
+        CompactionEnd CompactionStart Event EventReader Listener Pruned Recovered SummaryDiscarded SummaryFailed
+        SummarySwitched SummaryWritten Undone UsageRecorded notice
+    """,
+    "refold.engine.history": "Difference MessageTokens",
+    "refold.engine.journal": "LearnedWindow",
+    "refold.engine.retention": "HeldBack",
+    "refold.engine.sessions": "OpenedSession",
+    "refold.engine.settings": "ConversationSettings open_summariser summariser_for with_block",
+    "refold.engine.state": "Bill Receipt",
+    "refold.engine.status": "Preview Status",
+    "refold.engine.summary_jobs": "SummaryFunction",
+    "refold.integrations.sdk_clients": "wrap",
+    "refold.model.budget": "Budget",
+    "refold.model.errors": "Overflow",
+    "refold.model.message": "Message Text ToolCall ToolResult",
+    "refold.model.summary": "Summary",
+    "refold.model.tokens": "Measurement TokenCount TokenCounter Usage",
+    "refold.plugins.plugin": "Plugin",
+    "refold.plugins.registry": "load_plugins",
+    "refold.ports.models": "Ask CountingUpstream Embedder StreamingUpstream Summariser SummaryCache Upstream",
+    "refold.ports.records": "Call CommandEntry Compaction Listed Session StoredSummary",
+    "refold.ports.store": "Store",
+    "refold.recall": "answer_recall recall_tool",
+    "refold.summarisers.model": "ModelSummariser SummaryWriter",
+    "refold.tokens.catalog": "WindowSize",
+    "refold.tokens.counters": "counter_for",
+    "refold.upstreams": "open_embedder open_upstream",
+    "refold.upstreams.provider": "Provider",
+    "refold.wire.reply": "Reply",
+    "refold.wire.sse": "CallDelta Delta ReasoningDelta TextDelta",
 }
-"""The module of each name; the other exported names are errors."""
+"""The exported names by their modules; the other exported names are errors."""
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name in __all__:
-        return getattr(import_module(_NAMES.get(name, "refold.model.errors")), name)
+        return getattr(import_module(_HOMES.get(name, "refold.model.errors")), name)
     raise AttributeError(f"module 'refold' has no attribute {name!r}")
 
 

@@ -2,7 +2,7 @@
 
 Finds messages and sessions by their subject, even if no word is the same. `StaticEmbedder` uses a table of word vectors and takes
 a fraction of a millisecond; `SentenceEmbedder` runs a small model, about 10 ms for a text. A provider's model:
-`refold.upstreams.open_embedder`.
+`refold.open_embedder`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from refold.model.dialect import CHAT
 from refold.model.errors import WindowError
 from refold.replay import BASELINES, ReferenceCounter, read_recordings
 from refold.replay.presets import PresetCandidate
-from refold.testing.evaluation import EvaluationAdapter
+from refold.testing import EvaluationAdapter
 from refold.wire import encode_message
 
 ROOT = Path(__file__).parents[2]

@@ -219,3 +219,44 @@ def test_every_verb_of_make_is_explained():
 
     assert verbs
     assert not [verb for verb in verbs if f"`make {verb}`" not in page]
+
+
+PUBLIC_MODULES = {
+    "refold",
+    "refold.local",
+    "refold.policies",
+    "refold.sync",
+    "refold.testing",
+}
+"""The modules that a program imports from, with the adapters in `refold.integrations`."""
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def inner_imports(text: str) -> list[str]:
+    """The modules of Refold in a program that nobody is asked to import."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    own = {name for name in found if name.split(".")[0] == "refold"}
+    return sorted(name for name in own - PUBLIC_MODULES if not name.startswith("refold.integrations."))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+)
+def test_python_blocks_import_public_modules_only(page):
+    assert [name for block in blocks(page, "python") for name in inner_imports(block)] == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_import_public_modules_only(example):
+    assert inner_imports(example.read_text(encoding="utf-8")) == []
+
+
+def test_an_inner_import_is_found():
+    text = "import refold\nfrom refold.testing import say\nimport refold.core.cut\nfrom refold.engine import engine"
+
+    assert inner_imports(text) == ["refold.core.cut", "refold.engine"]

@@ -4,7 +4,7 @@ import pytest
 
 from refold.core.presets import PRESETS
 from refold.model.errors import ConfigError
-from refold.testing.evaluation import EvaluationAdapter
+from refold.testing import EvaluationAdapter
 
 SYSTEM = [{"role": "system", "content": "You mind the ferry."}]
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]

@@ -153,7 +153,7 @@ EVERYTHING = 10**9
 COUNT_S = 5.0
 """Seconds that a request waits for the provider's count of its tokens."""
 _WHOLE_REPLY = "its `stream` has to yield the whole `Reply` as its last item"
-_UPSTREAM = "open one with `refold.upstreams.open_upstream`"
+_UPSTREAM = "open one with `refold.open_upstream`"
 
 
 class Unsettled(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""A scripted provider for tests: real HTTP, the three protocols, and their failures.
+"""A scripted provider for tests of an application: real HTTP, the three protocols, and their failures.
 
     async with ScriptedUpstream("Hello.", say(call("read_file", {"path": "a.py"})), rate_limited(2)) as server:
         client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any")
@@ -7,9 +7,14 @@
 holds the next answers, with replies and faults. `chat`, `responses` and `anthropic` encode them, as a body or
 as the events of a stream. `rules` are a provider's checks, with the wordings of many
 providers for requests that are too long.
+
+`EvaluationAdapter` is for evaluations: a conversation behind four functions, `start`, `add`, `context` and
+`recall`, whose signatures stay. It needs no server.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from refold.model.errors import MissingExtra
 
@@ -39,11 +44,15 @@ from refold.testing.script import (
 )
 from refold.testing.server import ScriptedUpstream
 
+if TYPE_CHECKING:
+    from refold.testing.evaluation import EvaluationAdapter
+
 __all__ = [
     "SILENT",
     "WORDINGS",
     "Body",
     "Broken",
+    "EvaluationAdapter",
     "LateSummaries",
     "Received",
     "Refuse",
@@ -61,3 +70,12 @@ __all__ = [
     "sign",
     "think",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load the adapter on first use: it needs the engine, which the scripted provider does not."""
+    if name == "EvaluationAdapter":
+        from refold.testing.evaluation import EvaluationAdapter
+
+        return EvaluationAdapter
+    raise AttributeError(f"module 'refold.testing' has no attribute {name!r}")
