@@ -9,6 +9,7 @@ import pytest
 
 import refold
 from refold.stores.memory import MemoryStore
+from refold.testing import ScriptedUpstream
 
 
 async def test_a_summariser_that_cannot_work_begins_no_conversation(monkeypatch):
@@ -24,17 +25,60 @@ async def test_a_summariser_that_cannot_work_begins_no_conversation(monkeypatch)
         refold.Conversation(summariser="openai:gpt-4o-mini")
 
 
-async def test_a_name_is_no_summariser_for_a_rerun():
-    chat = refold.Conversation(window=3_000, max_output=200)
+async def compacted(**settings):
+    """A conversation in memory that was compacted on request."""
+    chat = refold.Conversation(window=3_000, max_output=200, **settings)
     for number in range(30):
         await chat.add(f"question {number} " + "of some length " * 10)
         await chat.add({"role": "assistant", "content": f"answer {number} " + "of some length " * 10})
     await chat.add("and now?")
     await chat.compact()
+    return chat
+
+
+async def test_a_rerun_takes_a_summariser_by_its_name():
+    chat = await compacted()
+    assert "PAID" not in str(await chat.context())
+    async with ScriptedUpstream(
+        otherwise="PAID summary: the user asks thirty questions of some length."
+    ) as server:
+        assert await chat.rerun(summariser=f"some-model@{server.url}/v1")
+        assert server.requests
+    assert "PAID" in str(await chat.context())
+
+
+async def test_a_name_without_a_provider_is_refused_before_a_rerun_changes_anything(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    chat = await compacted()
     sent = await chat.context()
-    with pytest.raises(refold.ConfigError, match="cannot be given by its name here"):
-        await chat.rerun(summariser="openai:gpt-4o")
+    for name in ("openai:gpt-4o", "nope"):
+        with pytest.raises(refold.ConfigError):
+            await chat.rerun(summariser=name)
     assert await chat.context() == sent
+
+
+async def test_a_conversation_in_memory_lists_its_compactions_and_calls():
+    chat = await compacted()
+    sent = await chat.context()
+    await chat.record({"prompt_tokens": 500, "completion_tokens": 4})
+
+    (call,) = await chat.calls()
+    *_, change = await chat.compactions()
+
+    assert await chat.window_of(call) == sent
+    found = await chat.diff(change)
+    assert found.before.tokens > found.after.tokens
+    assert await chat.undo()
+    assert [one.state for one in await chat.compactions() if one.id == change.id] == ["undone"]
+    assert await chat.compactions(limit=0) == await chat.calls(limit=0) == []
+
+
+@pytest.mark.parametrize("verb", ["diff", "window_of"])
+async def test_the_hint_names_a_method_that_a_conversation_has(verb):
+    chat = refold.Conversation()
+    with pytest.raises(refold.ConfigError) as refused:
+        await getattr(chat, verb)("x")
+    assert hasattr(chat, refused.value.hint.removeprefix("`").partition("(")[0])
 
 
 @pytest.mark.parametrize("name", ["memory:", "sqlite:", "a:b.db", "a=b.db"])

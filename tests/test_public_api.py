@@ -12,6 +12,7 @@ import pytest
 
 import refold
 from refold import policies, testing
+from refold.engine import conversation, engine
 from refold.model import errors
 
 PUBLIC = [
@@ -193,11 +194,8 @@ def test_importing_refold_stays_light():
     assert HEAVY.isdisjoint(result.stdout.split())
 
 
-OF_THE_GATEWAY = {
-    *("apply", "record_call", "stored", "prepare", "state_at", "wait_for_summary", "author_of", "open_again"),
-    *("add_queued", "add_results", "journal", "open_branch", "known_time"),
-    *("state", "shown_with"),  # the inner values of a conversation, for programs that show them
-}
+INNER = conversation.OF_SURFACES | engine.OF_SURFACES | {"state", "shown_with"}
+"""Members that give the inner values of a conversation, for programs that show them."""
 
 
 @pytest.mark.parametrize("face", [refold.Conversation, refold.Engine, refold.Chat])
@@ -205,7 +203,7 @@ def test_whatever_a_member_takes_or_returns_is_exported(face):
     """A program that annotates its own functions needs the names."""
     missing = set()
     for name, member in inspect.getmembers(face):
-        if (name.startswith("_") and name != "__init__") or name in OF_THE_GATEWAY:
+        if (name.startswith("_") and name != "__init__") or name in INNER:
             continue
         function = member.fget if isinstance(member, property) else member
         if inspect.isfunction(function):

@@ -12,6 +12,8 @@ import pytest
 from refold import sync
 from refold.chat.chat import Chat
 from refold.core.presets import PRESETS
+from refold.engine import conversation
+from refold.engine import engine as engine_module
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError, NotFound
@@ -83,34 +85,17 @@ def faces(*classes):
     ]
 
 
-OF_THE_GATEWAY = {
-    "apply",
-    "record_call",
-    "stored",
-    "prepare",
-    "state_at",
-    "wait_for_summary",
-    "author_of",
-    "open_again",
-    "add_queued",
-    "add_results",
-    "journal",
-}
-"""Members of a conversation that the gateway and the chat use, as they do `Engine.open_branch`: they take states, actions and journals,
-and no script has these."""
-
-
 def test_what_can_be_asked_with_await_can_be_asked_without():
     talk, blocking_talk = faces(Conversation, sync.Conversation)
-    assert talk.keys() > OF_THE_GATEWAY
-    users = {name: asked for name, asked in talk.items() if name not in OF_THE_GATEWAY}
+    assert talk.keys() > conversation.OF_SURFACES
+    users = {name: asked for name, asked in talk.items() if name not in conversation.OF_SURFACES}
     assert blocking_talk == {**users, "window": []}
     chat, blocking_chat = faces(Chat, sync.Chat)
     assert blocking_chat == {**chat, "send": chat["send"]}
     engine, blocking_engine = faces(Engine, sync.Engine)
-    assert engine.pop("open_branch")
-    assert engine.pop("known_time") == []  # for the gateway, as the branch is
-    assert blocking_engine == {**engine, "owner": [], "settings": [], "store": []}
+    assert engine.keys() > engine_module.OF_SURFACES
+    users = {name: asked for name, asked in engine.items() if name not in engine_module.OF_SURFACES}
+    assert blocking_engine == {**users, "owner": [], "settings": [], "store": []}
 
 
 def test_a_script_sees_what_left_what_was_done_and_what_each_message_takes():
@@ -121,9 +106,10 @@ def test_a_script_sees_what_left_what_was_done_and_what_each_message_takes():
         talk.add("and now?")
         sent = talk.context()
         talk.record({"prompt_tokens": 500, "completion_tokens": 4})
-        (call,) = engine.store.calls(engine.owner, talk.id)
+        (call,) = talk.calls()
+        assert engine.store.calls(engine.owner, talk.id) == [call]
         assert talk.window_of(call) == sent
-        *_, change = engine.store.compactions(engine.owner, talk.branch)
+        *_, change = talk.compactions()
         found = talk.diff(change)
         assert (found.before.tokens, found.after.tokens) == (change.before, change.after)
         assert len(talk.message_usage()) == 121

@@ -1,6 +1,7 @@
 """Refold without `await`: `Conversation`, `Engine` and `Chat` for scripts and notebooks.
 
-They are proxies of the classes of the same names in `refold`, with the same constructors and members. One
+They are proxies of the classes of the same names in `refold`, with the same constructors and members, except
+for those that only Refold's own surfaces use (`refold.engine.conversation.OF_SURFACES`, `refold.engine.engine.OF_SURFACES`). One
 daemon thread per process runs an event loop for all of them, so they also work in a notebook that has a loop
 running. They may be called from several threads; the calls of one conversation are serialised. A forked
 process has none of its parent's threads: open engines after the fork.
@@ -300,7 +301,7 @@ class Conversation:
         return self._run(self._async.undo())
 
     def rerun(
-        self, *, policy: Policy | None = None, summariser: Summariser | SummaryFunction | None = None
+        self, *, policy: Policy | None = None, summariser: Summariser | SummaryFunction | str | None = None
     ) -> bool:
         return self._run(self._async.rerun(policy=policy, summariser=summariser))
 
@@ -333,6 +334,12 @@ class Conversation:
 
     def message_usage(self) -> list[MessageTokens]:
         return self._run(self._async.message_usage())
+
+    def compactions(self, *, limit: int = 1_000) -> list[Compaction]:
+        return self._run(self._async.compactions(limit=limit))
+
+    def calls(self, *, limit: int = 1_000) -> list[Call]:
+        return self._run(self._async.calls(limit=limit))
 
     def diff(self, change: Compaction) -> Difference:
         return self._run(self._async.diff(change))

@@ -7,6 +7,7 @@ import logging
 import msgspec
 import pytest
 
+from refold import sync
 from refold.core.presets import PRESETS
 from refold.core.stages import Prune
 from refold.engine.events import (
@@ -298,6 +299,21 @@ def test_a_listener_that_fails_is_told_the_next_event_too(caplog):
     assert heard.kinds == [event.kind for event in talk.events] != []
     assert "a listener failed on compaction_start: ValueError" in caplog.text
     assert "secret words" not in caplog.text
+
+
+def test_a_sync_listener_that_calls_its_conversation_finds_the_remedy_in_the_log(caplog):
+    talk = sync.Conversation(window=2_000, max_output=100, on_event=lambda _: talk.status())
+    with caplog.at_level(logging.WARNING, "refold"):
+        for number in range(40):
+            talk.add(f"question {number}, " + "please look " * 20, {"role": "assistant", "content": "done"})
+        talk.add("and now?")
+        talk.context()
+
+    assert (
+        "a listener failed on compaction_start: ConfigError: a listener of `refold.sync` cannot wait"
+        in caplog.text
+    )
+    assert "hint: put the event into a queue" in caplog.text
 
 
 def test_a_listener_that_puts_an_event_hears_it_after_those_that_waited():

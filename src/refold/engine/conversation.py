@@ -150,6 +150,23 @@ WINDOW_READ_S = 10.0
 """Seconds after which an open conversation reads the learnt window again: another one may have learnt it, or
 `refold limits` may have forgotten it."""
 EVERYTHING = 10**9
+OF_SURFACES = frozenset(
+    {
+        *(
+            "apply",
+            "record_call",
+            "stored",
+            "prepare",
+            "state_at",
+            "wait_for_summary",
+            "author_of",
+            "open_again",
+        ),
+        *("add_queued", "add_results", "journal"),
+    }
+)
+"""The members of a conversation that the gateway, the chat and the page use. They take and return states, actions
+and journals, which other programs have no use for, and `refold.sync` does not have them."""
 COUNT_S = 5.0
 """Seconds that a request waits for the provider's count of its tokens."""
 _WHOLE_REPLY = "its `stream` has to yield the whole `Reply` as its last item"
@@ -1209,11 +1226,11 @@ class Conversation:
         return own[-actions.OPEN_CALLS :] == [self.model] * actions.OPEN_CALLS
 
     async def rerun(
-        self, *, policy: Policy | None = None, summariser: Summariser | SummaryFunction | None = None
+        self, *, policy: Policy | None = None, summariser: Summariser | SummaryFunction | str | None = None
     ) -> bool:
         """Repeat the last compaction of this session on the same messages, with another policy or another
-        summariser. Other acts wait until it is done; if it fails or is cancelled, the old compaction is
-        restored.
+        summariser, which is given as to the constructor. Other acts wait until it is done, so that no message
+        is added to the messages that it compacts; if it fails or is cancelled, the old compaction is restored.
 
         Returns False if there is no compaction.
 
@@ -1224,6 +1241,11 @@ class Conversation:
         if policy is not None:
             check_policy(policy)
         check_summariser(summariser)
+        named: NamedSummariser | None = None
+        if isinstance(summariser, str):
+            summariser = named = NamedSummariser(
+                summariser, self._settings, cache=lambda: self._settings.cache
+            )
         async with self._compacting:
             task = self._rerunning = asyncio.create_task(self._rerun(policy, summariser))
             try:
@@ -1236,6 +1258,9 @@ class Conversation:
                     "the conversation was closed during the rerun, and the old compaction was restored",
                     hint="open the conversation again, and repeat the rerun",
                 ) from None
+            finally:
+                if named is not None:
+                    await named.close()
 
     async def _rerun(self, policy: Policy | None, summariser: Summariser | SummaryFunction | None) -> bool:
         async with self._locked():
@@ -1522,9 +1547,29 @@ class Conversation:
         async with self._locked():
             return await status_of(self._journal, await self._current(), self._jobs)
 
+    async def compactions(self, *, limit: int = 1_000) -> list[Compaction]:
+        """Return the newest compactions and reductions of this branch, oldest first, those that were undone
+        included (`state`).
+
+            *_, last = await chat.compactions()
+            print((await chat.diff(last)).before.tokens)
+        """
+        check_count(limit, "limit")
+        head = self._journal.head
+        return await self._journal.store.compactions(head.owner, head.branch, limit)
+
+    async def calls(self, *, limit: int = 1_000) -> list[Call]:
+        """Return the calls of this branch among the newest `limit` of the conversation, oldest first. Each has
+        its usage; `window_of` returns the request that was sent with it.
+        """
+        check_count(limit, "limit")
+        head = self._journal.head
+        calls = await self._journal.store.calls(head.owner, head.conversation, limit)
+        return [call for call in calls if call.branch == head.branch]
+
     async def diff(self, change: Compaction) -> Difference:
         """Return the messages that were shown before a change, and those after it."""
-        check_kind(change, Compaction, "change", hint="`store.compactions` returns them")
+        check_kind(change, Compaction, "change", hint="`compactions()` of the conversation returns them")
         async with self._locked():
             return await difference(self._journal, await self._past(), change)
 
@@ -1534,7 +1579,7 @@ class Conversation:
         Raises:
             NotFound: no window was made for this call.
         """
-        check_kind(call, Call, "call", hint="`store.calls` returns them")
+        check_kind(call, Call, "call", hint="`calls()` of the conversation returns them")
         async with self._locked():
             window = await sent_with(self._journal, await self._current(), call)
         size = sum(one.characters for one in (*window.system, *window.sent))
@@ -1546,7 +1591,7 @@ class Conversation:
         Raises:
             NotFound: no window was made for this call.
         """
-        check_kind(call, Call, "call", hint="`store.calls` returns them")
+        check_kind(call, Call, "call", hint="`calls()` of the conversation returns them")
         async with self._locked():
             return await shown_with(self._journal, await self._past(), call)
 

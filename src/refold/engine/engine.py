@@ -101,6 +101,8 @@ from refold.tokens.catalog import WindowSize, window_for
 
 OWNER = "local"
 """The default owner: one person on one machine."""
+OF_SURFACES = frozenset({"open_branch", "known_time"})
+"""The members of an engine that the gateway uses; see `refold.engine.conversation.OF_SURFACES`."""
 MAX_ID = 200
 """Characters of a name: names are for people and for URLs."""
 OFF = "off"

@@ -342,7 +342,10 @@ class EventQueue:
             try:
                 self._listener(event)
             except Exception as error:  # noqa: BLE001  # code of the user's: its failure must not stop the conversation
-                _log.warning("a listener failed on %s: %s", event.kind, type(error).__name__)
+                reason = type(error).__name__
+                if isinstance(error, RefoldError):  # one of ours: its text never quotes content
+                    reason = f"{reason}: {error.message}" + (f" (hint: {error.hint})" if error.hint else "")
+                _log.warning("a listener failed on %s: %s", event.kind, reason)
 
     def summary_event(
         self,

@@ -37,7 +37,7 @@ from refold.engine.journal import Journal
 from refold.engine.state import MODEL_FAILED, OUT_OF_MONEY, State
 from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
-from refold.model.errors import ConfigError, Conflict, RefoldError, StoreError
+from refold.model.errors import Conflict, RefoldError, StoreError
 from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -1064,15 +1064,9 @@ def summariser_of(
     """Return a summariser, or wrap a function as one; `count` measures its texts.
 
     Raises:
-        ConfigError: the value cannot write summaries, or is a name. A connection opened for a name would never
-            be closed.
+        ConfigError: the value cannot write summaries.
     """
     check_summariser(value)
-    if isinstance(value, str):
-        raise ConfigError(
-            "a summariser cannot be given by its name here",
-            hint="give it to the constructor, or open one with `open_summariser`",
-        )
     return FunctionSummariser(value, dialect, count) if callable(value) else value
 
 
