@@ -374,7 +374,7 @@ def _describe_toml_error(error: Exception) -> str:
 # order, line ends and all other keys stay. If it cannot be written, the new spelling holds for
 # this run only.
 
-KEY = "store.url"
+STORE_URL = "store.url"
 MAX_TRIES = 100
 """Occurrences of the URL that are tried: a comment or two may contain it as well."""
 
@@ -384,7 +384,7 @@ def with_current_url(layer: Layer, report: Callable[[str], None]) -> Layer:
 
     `report` is called with one line that says what was changed, or why it could not be.
     """
-    before = layer.values.get(KEY)
+    before = layer.values.get(STORE_URL)
     if not layer.path or not isinstance(before, str):
         return layer
     from refold.stores.url import current_spelling  # here: `--help` reads settings, and loads no store
@@ -396,7 +396,7 @@ def with_current_url(layer: Layer, report: Callable[[str], None]) -> Layer:
     if now == before:
         return layer
     path = Path(layer.path)
-    change = f"{KEY} {_masked(before)} is written {_masked(now)} now"
+    change = f"{STORE_URL} {_masked(before)} is written {_masked(now)} now"
     try:
         is_written = _rewrite(path, before, now)
     except OSError as error:
@@ -405,14 +405,14 @@ def with_current_url(layer: Layer, report: Callable[[str], None]) -> Layer:
         report(
             f"{printable(str(path))}: {change}; {'the file was changed' if is_written else 'please change it'}"
         )
-    return structs.replace(layer, values={**layer.values, KEY: now})
+    return structs.replace(layer, values={**layer.values, STORE_URL: now})
 
 
 def _rewrite(path: Path, before: str, now: str) -> bool:
     """Change the value in the file; False if it is written in a notation that cannot be found."""
     text = path.read_bytes().decode()
     for changed in _candidates(text, before, now):
-        if _values(changed) == {**_values(text), KEY: now}:
+        if _values(changed) == {**_values(text), STORE_URL: now}:
             replace_file(path.resolve(), changed.encode())
             return True
     return False

@@ -275,6 +275,8 @@ def _plain(what: str, raw: object) -> str:
     is_range = any(sign in what for sign in ("<", ">", "length"))
     if is_range:
         return "it is out of range"
+    if "matching regex" in what:
+        return "it has not the form that is needed"
     kind = _KINDS.get(type(raw), "a date or a time")
     return f"it is {kind} with other values in it" if isinstance(raw, list | dict) else f"it is {kind}"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from refold.config.layers import DEFAULT, RANKS, Layer, ValueOrigin, flat, line_of, runtime_layer
+from refold.config.layers import DEFAULT, RANKS, STORE_URL, Layer, ValueOrigin, flat, line_of, runtime_layer
 from refold.config.parse import Unreadable, read
 from refold.config.tree import (
     KEYS,
@@ -33,7 +33,7 @@ from refold.config.tree import (
     nearest,
 )
 from refold.model.budget import Share, Tokens
-from refold.model.errors import SettingError, SettingFixed, SettingLocked
+from refold.model.errors import ConfigError, SettingError, SettingFixed, SettingLocked
 from refold.model.mask import HIDDEN
 
 # Checks across settings
@@ -196,7 +196,9 @@ def update(resolved: Resolved, changes: Mapping[str, object]) -> Resolved:
 
 
 def faults(layers: Iterable[Layer]) -> list[SettingError]:
-    """Return every error in single values; if there is none, the contradictions between settings."""
+    """Return every error in single values; if there is none, the contradictions between settings, and then the
+    store URLs that cannot be opened.
+    """
     found = []
     layers = [*layers]
     for layer in layers:
@@ -210,7 +212,23 @@ def faults(layers: Iterable[Layer]) -> list[SettingError]:
             resolve(layers)
     except SettingError as error:
         found.append(error)
-    return found
+    return found or [*_store_faults(layers)]
+
+
+def _store_faults(layers: Iterable[Layer]) -> Iterator[SettingError]:
+    """Yield a fault for each store URL that a command would refuse. One in the spelling of earlier versions is none:
+    the command rewrites the file, or warns.
+    """
+    from refold.stores.url import current_spelling, sqlite_file  # here: `--help` reads settings
+
+    for layer in layers:
+        url = layer.values.get(STORE_URL)
+        if not isinstance(url, str):
+            continue
+        try:
+            sqlite_file(current_spelling(url) if layer.path else url)
+        except ConfigError as error:
+            yield SettingError(STORE_URL, error.message, place=_place(layer, STORE_URL), hint=error.hint)
 
 
 def _value(layer: Layer, name: str, raw: object) -> Any:

@@ -131,7 +131,7 @@ def kind_of(url: str) -> Kind:
         return "plugin"
     if url in _SCHEMES or not _PLAIN.match(url):
         raise ConfigError(
-            "the URL of the store names no kind of store that there is",
+            "the URL of the store names an unknown kind of store",
             hint=f"{_HINT}; a plain path with a colon begins with ./",
         )
     return "sqlite"
@@ -149,14 +149,18 @@ def sqlite_file(url: str, warn: Warn = lambda _: None) -> Path | None:
     if kind_of(url) != "sqlite":
         return None
     file = _file(url)
-    if file.form == "old" and ":" in url.partition(":")[2].rpartition("@")[0]:
-        raise ConfigError("the URL of an SQLite file has no user and no password", hint=_HINT)
+    _check_without_password(url, file)
     if file.form == "plain" and not is_store_file(url) and not _is_there(file):
         raise ConfigError(
             "the store is named by a word that is no path, and there is no file of this name",
             hint="begin the path of a new file with ./, or let its name end in .db",
         )
     return _path_of(url, warn)
+
+
+def _check_without_password(url: str, file: _NamedFile) -> None:
+    if file.form == "old" and ":" in url.partition(":")[2].rpartition("@")[0]:
+        raise ConfigError("the URL of an SQLite file has no user and no password", hint=_HINT)
 
 
 def _path_of(url: str, warn: Warn) -> Path:
@@ -192,6 +196,7 @@ def current_spelling(url: str) -> str:
     if kind_of(url) != "sqlite":
         return url
     file = _file(url)
+    _check_without_password(url, file)
     if file.form == "old":
         return _relative(file)
     if _is_ambiguous(file) and _is_store(file.earlier):

@@ -157,6 +157,38 @@ def test_check_names_the_places_of_faults_and_not_those_that_are_right(refold, p
     assert "another type" not in out
 
 
+@pytest.mark.parametrize(
+    "url", ["ftp://nowhere/chats", "chats", "sqlite://me:secret@host/db", "sqlite:///tmp/new.db"]
+)
+def test_check_finds_a_store_that_a_command_would_refuse(refold, place, url, monkeypatch):
+    """A scheme that does not exist, a word, a password, and a path that earlier versions read from the root."""
+    path = place / "refold.toml"
+    path.write_text(f'[store]\nurl = "{url}"\n')
+
+    code, out, err = refold("config", "check")
+    refused = refold("doctor", "--store", url)
+
+    assert (code, err) == (1, f"1 fault in {path}\n")
+    assert refused.code == 2
+    told = "it has not the form" if "ftp" in url else refused.err.splitlines()[0].removeprefix("error: ")
+    assert out.startswith(f"{path}, line 2: store.url")
+    assert told in out
+    assert "secret" not in out
+    path.unlink()
+    monkeypatch.setenv("REFOLD_STORE", url)
+    code, out, err = refold("config", "check")
+    assert (code, err) == (1, "1 fault in the environment\n")
+
+
+@pytest.mark.parametrize(
+    "url", ["memory:", "sqlite:///./chats.db", "sqlite://chats.db", "postgresql://me:secret@host/db"]
+)
+def test_check_takes_a_store_that_a_command_takes(refold, place, url):
+    (place / "refold.toml").write_text(f'[store]\nurl = "{url}"\n')
+
+    assert refold("config", "check").code == 0
+
+
 @pytest.mark.parametrize("text", [None, "a = = 3"])
 def test_check_of_a_file_that_cannot_be_read(refold, place, text):
     if text:

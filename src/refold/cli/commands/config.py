@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from refold.model.errors import SettingError
 
 
+MAX_FAULT = 1_000
+"""Characters of one fault: a path and a sentence, which may name a path too."""
+
+
 def declare(app: typer.Typer) -> None:
     config = typer.Typer(
         cls=WholeLines, help="The settings: write a file, show what holds, check it.", rich_markup_mode=None
@@ -115,7 +119,7 @@ def check(
         rows = [{"key": one.key, "place": one.place, "what": one.what, "hint": one.hint} for one in found]
         output.write_json({"faults": rows, "files": [layer.path for layer in layers if layer.path]})
     else:
-        output.write("".join(f"{plain(one.located)}\n  hint: {one.hint}\n" for one in found))
+        output.write("".join(f"{plain(one.located, MAX_FAULT)}\n  hint: {one.hint}\n" for one in found))
         output.note(_verdict(found, [layer.path for layer in layers], has_environment=not file))
     return 1 if found else 0
 
