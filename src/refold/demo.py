@@ -470,7 +470,7 @@ class Recalled(Struct, frozen=True):
     """Was it still in the last window?"""
 
 
-class Played(Struct, frozen=True):
+class DemoSession(Struct, frozen=True):
     """The whole session."""
 
     window: int
@@ -510,7 +510,7 @@ class DemoOptions(Struct, frozen=True):
 
 async def play(
     on_call: Callable[[DemoCall], Any], options: DemoOptions, *, on_start: Callable[[str], Any] | None = None
-) -> Played:
+) -> DemoSession:
     """Play the session; `on_start` is told the address of the gateway, and `on_call` of every call once it is answered.
 
     Raises:
@@ -535,7 +535,9 @@ async def play(
             number, without = await player.without_refold(options.window)
         recalled = await _recalled(f"sqlite:///{place}/{STORE}", last)
     kept = RULE.encode() in last
-    return Played(options.window, client, tuple(player.calls), refused, without, number, RULE, kept, recalled)
+    return DemoSession(
+        options.window, client, tuple(player.calls), refused, without, number, RULE, kept, recalled
+    )
 
 
 class _Player:

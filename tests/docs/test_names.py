@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from refold.config.tree import all_keys
+from tests.source_names import Resolver, package_of, resolver, with_planted
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "refold"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 PAGES = [ROOT / "docs" / "architecture.md", GLOSSARY, ROOT / "CONTRIBUTING.md"]
-FILE = re.compile(r"(?<![\w/.*{-])[\w./-]+\.(?:py|sql|toml)\b")
+FILE = re.compile(r"(?<![\w/.*{-])[\w./-]+\.(?:py|sql|toml)\b(?!\.\w)")
 SPAN = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 CLASS = re.compile(r"[A-Z]\w*[a-z]\w*")
@@ -167,37 +169,88 @@ def test_every_line_of_a_table_of_the_glossary_is_a_row():
     assert all(block.startswith("| word | meaning | where |\n|---|---|---|\n| ") for block in tables)
 
 
-DOMAIN = (
-    "config",
-    "core",
-    "engine",
-    "model",
-    "ports",
-    "stores",
-    "summarisers",
-    "tokens",
-    "upstreams",
-    "wire",
-)
 ELSEWHERE = {"refold.model.errors"}
 """Errors have a page of their own (errors.md, tested)."""
+EXPORTS = {"refold", "refold.policies"}
+"""Modules that only pass names on."""
 
 
-def crossing() -> set[str]:
-    """The public classes that a module of another package imports."""
-    found = set()
-    for user, tree in modules().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "") in modules().keys() - ELSEWHERE:
-                package = (node.module or "").split(".")[1:2]
-                if package and package[0] in DOMAIN and user.split(".")[1:2] != package:
-                    found |= {
-                        f"{node.module}.{alias.name}" for alias in node.names if CLASS.fullmatch(alias.name)
-                    }
-    return {name for name in found if name.rpartition(".")[2] in classes()}
+def crossing(found: Resolver) -> set[str]:
+    """The full names of classes and types that a module of another top-level package uses, whatever it calls them."""
+    names = set()
+    for user, name in found.imported():
+        parts = name.split(".")
+        ends = [at for at in range(1, len(parts)) if ".".join(parts[:at]) in found.sources]
+        module, held = ".".join(parts[: ends[-1]]), parts[ends[-1]]
+        if user not in EXPORTS and module not in ELSEWHERE and package_of(user) != package_of(module):
+            names |= {f"{module}.{held}"} if CLASS.fullmatch(held) else set()
+    return names
 
 
-def test_the_glossary_has_every_class_that_crosses_a_package_border():
+def without_row(names: set[str]) -> list[str]:
     known = {word for words, _, _ in rows() for word in SPAN.findall(words)}
+    return sorted(name for name in names if name.rpartition(".")[2] not in known)
 
-    assert sorted(name for name in crossing() if name.rpartition(".")[2] not in known) == []
+
+def test_the_glossary_has_every_type_that_crosses_a_package_border():
+    assert without_row(crossing(resolver())) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from refold.engine.conversation import _Received as Taken, Unsettled",
+        "from refold.engine.conversation import Unsettled as U2",
+        "import refold.engine.conversation as conv\nconv.Unsettled",
+        "def f():\n    from refold.engine import conversation\n    return conversation.Unsettled",
+    ],
+)
+def test_a_planted_type_without_a_row_is_found(text):
+    planted = Resolver(with_planted(dashboard__planted=text))
+    found = {name for name in crossing(planted) if "engine.conversation" in name}
+
+    assert "refold.engine.conversation.Unsettled" in without_row(found)
+
+
+def missing_parts(text: str) -> list[str]:
+    """The packages and root modules of the source that a text does not name."""
+    parts = [path for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    parts += [path for path in (SOURCE / "core").iterdir() if (path / "__init__.py").exists()]
+    names = {path.name if path.suffix else f"{path.name}/" for path in parts}
+    return sorted(name for name in names if not re.search(rf"(?<![\w.]){re.escape(name)}", text))
+
+
+def section(page: Path, title: str) -> str:
+    return page.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_tree_of_the_contributing_page_has_every_package_and_root_module():
+    assert missing_parts(section(ROOT / "CONTRIBUTING.md", "The tree")) == []
+    assert missing_parts("core/ sync.py")[:2] == ["__init__.py", "__main__.py"]
+
+
+def layer_names() -> set[str]:
+    """The packages and root modules of the import contract."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    return {name for line in layers for name in re.findall(r"\w+", line)} - {"__main__"}
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"], ids=lambda page: page.name
+)
+def test_the_drawn_layers_are_those_of_the_contract(page):
+    drawn = section(page, "Layers").partition("```\n")[2].partition("```")[0]
+    names = set(re.findall(r"\w+", drawn))
+
+    assert layer_names() - names == set()
+
+
+def test_the_map_of_the_packages_has_every_module():
+    """The last table of the architecture page; the modules of a command and of a test page are not listed one by one."""
+    table = section(ROOT / "docs" / "architecture.md", "Map of the packages")
+    spans = {span.rstrip("/").rpartition("/")[2] for span in SPAN.findall(table)}
+    packages = {path.parent.name for path in SOURCE.rglob("__init__.py")} - {"refold"}
+    roots = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
+
+    assert sorted((packages | roots) - spans) == []

@@ -21,9 +21,9 @@ from refold.config.tree import KEYS, PREFIX, SECTIONS, UPSTREAM_KEYS, UPSTREAMS,
 from refold.model.errors import ConfigError, SettingError
 from refold.model.mask import mask_text, mask_url, printable
 
-Source: TypeAlias = Literal["flag", "environment", "runtime", "project", "user", "default"]
+LayerSource: TypeAlias = Literal["flag", "environment", "runtime", "project", "user", "default"]
 
-RANKS: tuple[Source, ...] = ("default", "user", "project", "runtime", "environment", "flag")
+RANKS: tuple[LayerSource, ...] = ("default", "user", "project", "runtime", "environment", "flag")
 """From the weakest to the strongest: the nearer to the start of the program, the stronger."""
 UNNAMED = "default"
 """The name of an upstream that is given as an address alone."""
@@ -35,7 +35,7 @@ MAX_DEPTH = 2
 """Nesting of tables: the deepest setting is `upstreams.NAME.url`."""
 
 
-_SOURCES: dict[Source, str] = {
+_SOURCES: dict[LayerSource, str] = {
     "flag": "the flag",
     "environment": "the variable",
     "runtime": "an update while it runs",
@@ -48,7 +48,7 @@ _SOURCES: dict[Source, str] = {
 class ValueOrigin(Struct, frozen=True):
     """The source of a setting's value."""
 
-    source: Source
+    source: LayerSource
     place: str = ""
     """The flag, the variable or the file."""
 
@@ -67,7 +67,7 @@ DEFAULT = ValueOrigin("default")
 class Layer(Struct, frozen=True):
     """The values of one source. They may hold secrets, so `repr` shows only their names."""
 
-    source: Source
+    source: LayerSource
     values: dict[str, object]
     places: dict[str, str] = {}
     """The flag or the variable of each value."""
@@ -278,7 +278,7 @@ def project_file(folder: Path) -> Path | None:
     return next((path for at in inside if (path := at / PROJECT_FILE).is_file()), None)
 
 
-def file_layer(path: Path, source: Source) -> Layer:
+def file_layer(path: Path, source: LayerSource) -> Layer:
     """Read a settings file.
 
     Raises:

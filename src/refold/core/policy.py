@@ -143,7 +143,7 @@ OnSwitch: TypeAlias = Literal["wait", "go_on", "bridge"]
 """`wait` waits for the model. `go_on` sends the full history while it fits; at the wall it waits, unless the
 policy has hard stages. `bridge` sends a digest now, which the model's summary replaces later."""
 Fallback: TypeAlias = Literal["digest", "mechanical"]
-Source: TypeAlias = Literal["span", "previous", "all"]
+SummaryInput: TypeAlias = Literal["span", "previous", "all"]
 """Input of a summary: the messages that leave, those and the previous summary, or every original so far."""
 
 
@@ -270,7 +270,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     leaves that to its clients, which may want the last reply to be continued."""
     by_price: bool = False
     """Compact earlier if, by the model's prices, carrying the context along costs more than writing it again."""
-    source: Source = "span"
+    source: SummaryInput = "span"
     scope: Scope = "own"
     placement: Placement = "user"
     on_failure: OnFailure = "keep"

@@ -42,7 +42,7 @@ from refold.model.message import (
 )
 
 VERSION = "2"
-Asked: TypeAlias = Literal["fresh", "update", "turn", "merge"]
+PromptKind: TypeAlias = Literal["fresh", "update", "turn", "merge"]
 _MARK = re.compile(r"<(?! )(?=\s{0,8}/?\s{0,8}(?:transcript|previous-summary)\b)", re.IGNORECASE)
 """The beginning of any text that could be taken for one of these marks, and is not broken yet."""
 _ROLES = {
@@ -140,7 +140,9 @@ def defused(text: str) -> str:
     return _MARK.sub("< ", text)
 
 
-def instruction(asked: Asked, prompts: Prompts, *, max_tokens: int, focus: str = "", fault: str = "") -> str:
+def instruction(
+    asked: PromptKind, prompts: Prompts, *, max_tokens: int, focus: str = "", fault: str = ""
+) -> str:
     """Return the instruction, with a focus, and, on another try, the fault of the last answer."""
     text = _prompt_text(asked, prompts).replace("{words}", str(max(20, int(max_tokens * WORDS_PER_TOKEN))))
     more = prompts.focus.replace("{focus}", defused(focus)) if focus else ""
@@ -154,7 +156,7 @@ def question(body: str, asked: str, *, previous: str = "") -> str:
     return "\n\n".join(part for part in (before, fenced(body), asked) if part)
 
 
-def _prompt_text(asked: Asked, prompts: Prompts) -> str:
+def _prompt_text(asked: PromptKind, prompts: Prompts) -> str:
     match asked:
         case "fresh":
             return prompts.fresh

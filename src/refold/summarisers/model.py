@@ -27,9 +27,9 @@ from typing import TypeVar
 from msgspec import Struct, structs
 
 from refold.core.prompts import (
-    Asked,
     Count,
     Passage,
+    PromptKind,
     Recipe,
     chunks,
     fenced,
@@ -80,7 +80,7 @@ class SummaryWriter(Struct, frozen=True):
 
 class TaskQuestion(Struct, frozen=True):
     body: str
-    asked: Asked
+    asked: PromptKind
     most: int
     """Limit of the answer, in tokens."""
     previous: str = ""
@@ -377,7 +377,7 @@ class Reader:
         body, pieces = await self._work(lambda: (transcript(self.task.passages), self._split_text(text)))
         return await self._merge_all(pieces, TaskQuestion("", "merge", most, facts=body))
 
-    def _kind_of_question(self, previous: str) -> Asked:
+    def _kind_of_question(self, previous: str) -> PromptKind:
         return "update" if previous else "fresh"
 
     def _select(self, passages: tuple[Passage, ...]) -> tuple[Passage, ...]:
@@ -385,7 +385,7 @@ class Reader:
         return (_selected(passages) or passages) if self.recipe.strategy == "selective" else passages
 
     async def _summarise(
-        self, passages: Sequence[Passage], asked: Asked, most: int, previous: str
+        self, passages: Sequence[Passage], asked: PromptKind, most: int, previous: str
     ) -> TaskAnswer:
         """A summary of some passages: at once if they fit, otherwise in parts."""
         body = await self._work(transcript, passages)
@@ -408,7 +408,7 @@ class Reader:
         return self.attempt.size_of(asked) + asked.most <= int(self.window * MARGIN)
 
     async def _in_parts(
-        self, passages: Sequence[Passage], body: str, asked: Asked, most: int, previous: str
+        self, passages: Sequence[Passage], body: str, asked: PromptKind, most: int, previous: str
     ) -> TaskAnswer:
         """Summarise part by part, then merge. A previous summary that is too long itself is the oldest part."""
         most = min(most, self.window // SUMMARY_PART)
@@ -419,11 +419,11 @@ class Reader:
         if whole is not None:
             return whole
         answers = [*before, *await self._parts(passages, "turn" if asked == "turn" else "fresh")]
-        last: Asked = "turn" if asked == "turn" else "update" if previous else "merge"
+        last: PromptKind = "turn" if asked == "turn" else "update" if previous else "merge"
         return await self._merge_all(answers, TaskQuestion("", last, most, previous, facts=body))
 
     async def _in_one_chunk(
-        self, passages: Sequence[Passage], asked: Asked, most: int, previous: str
+        self, passages: Sequence[Passage], asked: PromptKind, most: int, previous: str
     ) -> TaskAnswer | None:
         """The answer if one chunk holds everything; otherwise None."""
         room = self._part_room(asked)
@@ -458,7 +458,7 @@ class Reader:
     def _split_text(self, text: str) -> list[TaskAnswer]:
         return [TaskAnswer(piece) for piece in split_text(text, self._each, self.count)]
 
-    async def _parts(self, passages: Sequence[Passage], asked: Asked) -> list[TaskAnswer]:
+    async def _parts(self, passages: Sequence[Passage], asked: PromptKind) -> list[TaskAnswer]:
         """A summary of each chunk."""
         found, done = list[TaskAnswer](), 0
         while done < len(passages):
@@ -474,7 +474,7 @@ class Reader:
         return found
 
     async def _merge_groups(
-        self, answers: list[TaskAnswer], room: int, asked: Asked, facts: str
+        self, answers: list[TaskAnswer], room: int, asked: PromptKind, facts: str
     ) -> list[TaskAnswer]:
         """The parts, merged in groups until the rest can be read at once."""
         while await self._work(self.count, _BETWEEN.join(answer.text for answer in answers)) > room:
@@ -485,7 +485,9 @@ class Reader:
             answers = await self._merge_each_group(groups, asked, facts)
         return answers
 
-    async def _merge_each_group(self, groups: list[list[str]], asked: Asked, facts: str) -> list[TaskAnswer]:
+    async def _merge_each_group(
+        self, groups: list[list[str]], asked: PromptKind, facts: str
+    ) -> list[TaskAnswer]:
         """One answer per group; from the first group that was too large on, the texts unchanged."""
         found = list[TaskAnswer]()
         for number, group in enumerate(groups):
@@ -507,12 +509,12 @@ class Reader:
             return self._each
         return max(1, min(self._each, self.count(body) // 2))
 
-    def _part_room(self, asked: Asked) -> int:
+    def _part_room(self, asked: PromptKind) -> int:
         """The tokens of the messages that one part holds at most."""
         room = self._room(asked, self._each)
         return min(room, PART_TOKENS) if self.recipe.strategy == "hierarchical" else room
 
-    def _room(self, asked: Asked, most: int) -> int:
+    def _room(self, asked: PromptKind, most: int) -> int:
         """The tokens that the summariser's window leaves for reading."""
         words = instruction(asked, self.recipe.prompts, max_tokens=most, focus=self.task.focus)
         used = self.count(words) + self.count(self.recipe.prompts.system) + most

@@ -15,7 +15,7 @@ from refold.cli.options import Json, at_least, token_count
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from refold.demo import DemoCall, Played
+    from refold.demo import DemoCall, DemoSession
 
 CELLS, DOES, WIDTH = 16, 20, 80
 """Columns of the bar, and of the agent's step, on a screen of this width; a wider one gives more room to both."""
@@ -96,7 +96,7 @@ def _tell_page(address: str) -> None:
     output.note(f"Watch it in a browser as well: {address}/")
 
 
-def document(played: Played) -> dict[str, Any]:
+def document(played: DemoSession) -> dict[str, Any]:
     """The session for programs."""
     totals = {"history": played.whole, "sent": played.sent, "compactions": played.compactions}
     return {**msgspec.to_builtins(played), "totals": totals}
@@ -154,7 +154,7 @@ class Painter:
         return line.append(f" {word}", COLOURS.get(word, ""))
 
 
-def closing(played: Played) -> list[Text]:
+def closing(played: DemoSession) -> list[Text]:
     """The totals of the session."""
     from rich.text import Text
 
@@ -163,7 +163,7 @@ def closing(played: Played) -> list[Text]:
     return [head, *(Text(f"{name:<14}{words}") for name, words in _facts(played))]
 
 
-def _facts(played: Played) -> Iterator[tuple[str, str]]:
+def _facts(played: DemoSession) -> Iterator[tuple[str, str]]:
     saved, largest = 1 - played.sent / max(1, played.whole), max(call.sent for call in played.calls)
     yield "history", f"{played.whole:>9,} tokens, if every call sends all of it"
     yield "sent", f"{played.sent:>9,} tokens: {saved * 100:.0f} % less, never more than {largest:,} at once"
