@@ -131,3 +131,11 @@ def test_no_help_shows_a_range_as_a_formula(refold):
 )
 def test_a_number_that_is_too_small_is_refused(refold, command, words):
     assert words in refold(*command).err
+
+
+@pytest.mark.parametrize("option", ["--summarizer", "--summariser", "--summarizer=x"])
+def test_an_option_that_a_command_lacks_is_named_as_it_was_typed(refold, option):
+    code, _, err = refold("doctor", option, "x")
+
+    assert code == 2
+    assert err.startswith(f"error: no such option: {option.partition('=')[0]}")

@@ -35,7 +35,7 @@ def test_what_is_no_summary_is_not_used_and_logged_by_its_kind(text, caplog):
     with caplog.at_level(logging.WARNING):
         assert told(text, turns=20) is None
     (message,) = caplog.messages
-    assert message.startswith("a summary was not used: ")
+    assert message.startswith("the summary of the function was not used: it ")
     assert text not in message
 
 

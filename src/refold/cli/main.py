@@ -165,6 +165,8 @@ def _usage_error(error: Exception, args: Sequence[str]) -> ConfigError:
         if given := next((one for one in after if one in switches), ""):
             on, off = switches[given]
             return ConfigError(f"{given} takes no value", hint=f"write {on} or {off}")
+    for typed in args:  # an option is named as it was typed, not in the spelling that it was looked up by
+        message = message.replace(one_spelling(name), name) if (name := typed.partition("=")[0]) else message
     message = _NOT_A_NUMBER.sub(lambda found: f"it is not {_NUMBERS[found[1]]}", message)
     return ConfigError(message[:1].lower() + message[1:].removesuffix("."), hint=f"see {command} --help")
 

@@ -444,7 +444,9 @@ async def show_config(admin: Admin, request: Request) -> object:
 async def change_config(admin: Admin, request: Request) -> object:
     """Change tuning settings, all that were sent or none, and store them."""
     host = await admin.host(request)
-    await admin.gateway.change(host, update(host.resolved, await _body(request)))
+    await admin.gateway.change(
+        host, update(host.resolved, await _body(request, example='{"compaction": {"preset": "lis"}}'))
+    )
     return await show_config(admin, request)
 
 
@@ -525,7 +527,7 @@ async def compact(admin: Admin, request: Request) -> object:
     """Compact now, with the configured summariser; `focus` is the subject that the summary should stress, and
     `keep` the number of tokens of recent messages that stay.
     """
-    asked = _only(await _body(request), "focus", "keep")
+    asked = _only(await _body(request, example='{"focus": "the login", "keep": 4000}'), "focus", "keep")
     focus, keep = asked.get("focus", ""), asked.get("keep")
     check_focus(focus)
     talk, choice = await admin.opened(request), await admin.author(request)
@@ -541,7 +543,11 @@ async def compact(admin: Admin, request: Request) -> object:
 
 async def command(admin: Admin, request: Request) -> object:
     """Run a command such as /status on a conversation, as a chat does, and return its reply."""
-    asked = _only(await _body(request), "conversation", "text")
+    asked = _only(
+        await _body(request, example='{"conversation": "support-42", "text": "/status"}'),
+        "conversation",
+        "text",
+    )
     name, text = asked.get("conversation"), asked.get("text")
     if not (isinstance(name, str) and name and isinstance(text, str) and "\0" not in name + text):
         raise ConfigError(
@@ -630,11 +636,11 @@ async def pins(admin: Admin, request: Request) -> object:
 
 async def change_pin(admin: Admin, request: Request) -> object:
     """Pin or unpin a message."""
-    asked = await _body(request)
+    asked = await _body(request, example=PIN_EXAMPLE)
     found = [(name, asked[name]) for name in ("pin", "unpin") if name in asked]
     if len(found) != 1 or not isinstance(found[0][1], str):
         raise ConfigError(
-            "the body names no message to pin", hint='such as {"pin": "#m12"} or {"unpin": "#m12"}'
+            "the body names no message to pin", hint=f'such as {PIN_EXAMPLE} or {{"unpin": "#m12"}}'
         )
     ((verb, handle),) = found
     talk = await admin.opened(request)
@@ -642,15 +648,20 @@ async def change_pin(admin: Admin, request: Request) -> object:
     return {"id": talk.id, "pins": await talk.pins()}
 
 
-async def _body(request: Request) -> dict[str, Any]:
+PIN_EXAMPLE = '{"pin": "#m12"}'
+
+
+async def _body(request: Request, *, example: str) -> dict[str, Any]:
+    """
+    Raises:
+        ConfigError: the body is not a JSON object; the hint shows the example.
+    """
     raw = await read_body(request.scope, request.receive, max_bytes=MAX_BODY)
     check_json(raw, max_bytes=MAX_BODY)
     try:
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
     except msgspec.DecodeError:
-        raise ConfigError(
-            "the body is not a JSON object", hint='such as {"compaction": {"preset": "lis"}}'
-        ) from None
+        raise ConfigError("the body is not a JSON object", hint=f"such as {example}") from None
 
 
 def _only(asked: dict[str, Any], *names: str) -> dict[str, Any]:

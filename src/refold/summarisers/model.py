@@ -41,7 +41,7 @@ from refold.core.prompts import (
     transcript,
 )
 from refold.core.secrets.redact import redact
-from refold.core.summary_checks.accept import Accepted, DraftSource, SummaryDraft, accept
+from refold.core.summary_checks.accept import FAULTS, Accepted, DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.headings import headings_once, says_something, split_section
 from refold.core.summary_checks.must_keep import typed_by_user, with_facts
 from refold.core.tool_failures import has_failed
@@ -650,7 +650,7 @@ def checked(text: str, task: SummaryTask, count: Count) -> Summary | None:
         SummaryDraft(text), _source(task, count), most=task.max_tokens, count=count, is_last_try=True
     )
     if found.fault is not None:
-        _log.warning("a summary was not used: %s", found.fault)
+        _log.warning("the summary of the function was not used: %s", FAULTS[found.fault])
         return None
     summary = redact(found.text)
     opening = missing_lines(summary, task.word_for_word)

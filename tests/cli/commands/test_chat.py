@@ -180,6 +180,17 @@ def test_a_compaction_is_told_with_the_sizes_before_and_after(chat):
     assert " → " in err
 
 
+@pytest.mark.parametrize("option", ["--summariser", "--summarizer"])
+def test_another_model_writes_the_summaries(chat, option):
+    with ScriptedUpstream(otherwise=say("lorem ipsum " * 300)) as server:
+        code, _, _ = chat(
+            server, "vik", "--window", "4000", option, f"writer@{server.url}/v1", stdin=b"go on\n" * 6
+        )
+
+        assert code == 0
+        assert {one.model for one in server.requests} == {"m-1", "writer"}
+
+
 @pytest.mark.parametrize(
     ("answer", "problem", "kept"),
     [

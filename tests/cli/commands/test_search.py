@@ -91,7 +91,7 @@ def test_nothing_found_is_said_and_is_no_error(kept):
     nothing = kept("search", "xylophone")
 
     assert (nothing.code, nothing.out) == (1, "")
-    assert nothing.err.startswith("nothing that was said holds these words\n")
+    assert nothing.err.startswith("no message has these words\n")
     assert kept("search", "  ").code == 2
 
 

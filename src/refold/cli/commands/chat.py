@@ -17,7 +17,7 @@ import typer
 from msgspec import Struct, structs
 
 from refold.cli import output
-from refold.cli.options import Preset, StoreOptions, expanded, token_count
+from refold.cli.options import SUMMARISER_METAVAR, Preset, StoreOptions, expanded, token_count
 from refold.model.errors import MIN_WINDOW, ConfigError, MissingExtra, NotFound, RefoldError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class ChatOptions(Struct, frozen=True):
     upstream: str
     key_env: str
     preset: str
+    summariser: str
     window: int | None
     tools: tuple[str, ...]
     mcp: tuple[str, ...]
@@ -123,6 +124,16 @@ def chat(
         ),
     ] = "",
     preset: Preset = "",
+    summariser: Annotated[
+        str,
+        typer.Option(
+            "--summariser",
+            metavar=SUMMARISER_METAVAR,
+            help="The model that writes the summaries: PROVIDER:MODEL or MODEL@URL. Default: the setting "
+            "summariser.models, else the model of the chat.",
+            show_default=False,
+        ),
+    ] = "",
     window: Annotated[
         int | None,
         typer.Option(
@@ -178,6 +189,7 @@ def chat(
         upstream,
         key_env,
         preset,
+        summariser,
         window,
         (*(tools or ()),),
         (*(mcp or ()),),
@@ -380,17 +392,18 @@ async def _open(
     from refold.config.upstream import summarisers_of
     from refold.engine.engine import used_window
     from refold.engine.settings import ConversationSettings, open_summariser
-    from refold.upstreams.provider import complete
+    from refold.upstreams.provider import complete, provider_of
 
     provider, policy = complete(chosen.provider), policy_here(options.preset)
+    named = (provider_of(options.summariser, key_env=options.key_env),) if options.summariser else ()
     settings = ConversationSettings(
         model=provider.model,
         window=options.window or chosen.window,
         policy=policy,
-        summarisers=summarisers_of(_settings()),
+        summarisers=named or summarisers_of(_settings()),
     )
     writer = None
-    if not chosen.local_name:  # its summaries are worse than a digest
+    if named or not chosen.local_name:  # the summaries of the local model are worse than a digest
         writer = await stack.enter_async_context(open_summariser(settings, provider, cache=engine.cache))
     head = await engine.store.head(engine.owner, name)
     used = used_window(head, provider.model) if head is not None else None

@@ -25,7 +25,9 @@ MAX_FAULT = 1_000
 
 def declare(app: typer.Typer) -> None:
     config = typer.Typer(
-        cls=WholeLines, help="The settings: write a file, show what holds, check it.", rich_markup_mode=None
+        cls=WholeLines,
+        help="The settings: write a file, show the values in effect, check them.",
+        rich_markup_mode=None,
     )
     config.command("init", epilog="Example: refold config init")(init)
     config.command("show", epilog="Example: refold config show --origin")(show)

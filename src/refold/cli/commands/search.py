@@ -132,7 +132,7 @@ def _indented(text: str) -> str:
 
 def _count(found: list[FoundMessage], limit: int) -> str:
     if not found:
-        return "nothing that was said holds these words\nhint: try fewer or other words"
+        return "no message has these words\nhint: try fewer or other words"
     if damaged := sum(bool(one.damage) for one in found):
         return f"{plural(len(found), 'message')}, of which {damaged:,} cannot be read\nhint: `refold doctor` says what is damaged"
     if len(found) == limit:

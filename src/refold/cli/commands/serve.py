@@ -164,7 +164,7 @@ def serve(flags: Layer) -> int:
 
     Only the base URL of a client changes. It prints its address, and the upstreams with the keys that they get. Without an upstream the
     calls go to the usual providers with the client's own key, and the model `local` runs on this machine. The extra `server` is
-    needed; docs/gateway.md tells the rest. Every setting of docs/configuration.md is an option.
+    needed. docs/gateway.md describes the gateway, and every setting of docs/configuration.md is an option.
     """
     from refold.cli.settings import check_server_extra, load_plugins_here
 

@@ -46,6 +46,20 @@ Fault: TypeAlias = Literal[
     "echo",
     "continuation",
 ]
+FAULTS: dict[Fault, str] = {
+    "empty": "it is empty",
+    "refusal": "it is a refusal",
+    "cut_off": "it is cut off before its end",
+    "reasoning_only": "it has reasoning and no text",
+    "tool_call": "it is a tool call",
+    "not_smaller": "it is not smaller than the messages",
+    "too_long": "it is too long",
+    "other_language": "it is in another language than the messages",
+    "invented": "it names things that the messages do not have",
+    "echo": "it repeats the messages",
+    "continuation": "it continues the conversation",
+}
+"""The faults of a summary, in words for a log."""
 _CUT_OFF_REASONS = frozenset(
     {"length", "max_tokens", "max_output_tokens", "incomplete", "model_context_window_exceeded", "error"}
 )

@@ -26,7 +26,6 @@ from refold.ports.records import (
     LatestHead,
     Listed,
     QueuedEntry,
-    SearchHit,
     Session,
     StoredMessage,
     StoredSummary,
@@ -213,11 +212,6 @@ def to_latest_head(row: Row) -> LatestHead:
         compactions=compactions,
         head=to_head(tuple(head)),
     )
-
-
-def to_hit(row: Row) -> SearchHit:
-    conversation, branch, seq, score = row
-    return SearchHit(conversation=conversation, branch=branch, seq=seq, score=score)
 
 
 def of_branch(head: Head) -> Parameters:
