@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from refold.engine.settings import ConversationSettings, open_summariser, summariser_for, with_block
     from refold.engine.state import Bill, Receipt
     from refold.engine.status import Preview, Status
-    from refold.engine.summary_jobs import SummaryFunction
     from refold.integrations.sdk_clients import wrap
     from refold.model.budget import Budget
     from refold.model.errors import (
@@ -120,6 +119,7 @@ if TYPE_CHECKING:
         StreamingUpstream,
         Summariser,
         SummaryCache,
+        SummaryFunction,
         Upstream,
     )
     from refold.ports.records import Call, CommandEntry, Compaction, Listed, Session, StoredSummary
@@ -298,7 +298,6 @@ _NAMES = {
     "refold.engine.settings": "ConversationSettings open_summariser summariser_for with_block",
     "refold.engine.state": "Bill Receipt",
     "refold.engine.status": "Preview Status",
-    "refold.engine.summary_jobs": "SummaryFunction",
     "refold.integrations.sdk_clients": "wrap",
     "refold.model.budget": "Budget",
     "refold.model.errors": "Overflow",
@@ -307,7 +306,7 @@ _NAMES = {
     "refold.model.tokens": "Measurement TokenCount TokenCounter Usage",
     "refold.plugins.plugin": "Plugin",
     "refold.plugins.registry": "load_plugins",
-    "refold.ports.models": "Ask CountingUpstream Embedder StreamingUpstream Summariser SummaryCache Upstream",
+    "refold.ports.models": "Ask CountingUpstream Embedder StreamingUpstream Summariser SummaryCache SummaryFunction Upstream",
     "refold.ports.records": "Call CommandEntry Compaction Listed Session StoredSummary",
     "refold.ports.store": "Store",
     "refold.recall": "answer_recall recall_tool",
