@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -86,7 +85,10 @@ def test_no_backtracking_pattern_meets_a_provider_s_text():
 @pytest.fixture
 def layers(tmp_path: Path) -> Path:
     """A project of the same layers without any import."""
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    # The exceptions name modules that are not here.
+    lines = (line for line in text.splitlines() if not line.startswith("ignore_imports"))
+    (tmp_path / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
     package = tmp_path / "src" / "refold"
     for folder in ("model", "core", "wire", "tokens"):
         (package / folder).mkdir(parents=True)

@@ -224,6 +224,7 @@ def test_every_verb_of_make_is_explained():
 PUBLIC_MODULES = {
     "refold",
     "refold.local",
+    "refold.plugins",
     "refold.policies",
     "refold.sync",
     "refold.testing",

@@ -21,7 +21,7 @@ from refold.engine.events import Pruned, Reduction, Size
 from refold.gateway.admin import BEAT, Admin, EventStream
 from refold.gateway.auth import Rules
 from refold.gateway.events import KEPT, Channel, Events
-from refold.gateway.server import GatewayServer, OriginForm, build
+from refold.gateway.server import GatewayServer, OriginForm, RequestsInProgress, build
 from refold.stores.memory import MemoryStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
@@ -187,10 +187,10 @@ async def test_nobody_hears_of_another_owner(upstream):
 
 async def test_the_gateway_does_not_wait_for_who_listens(upstream):
     async with served(upstream) as gate:
-        app = build(gate.gateway, Admin(gate.gateway, "test"), Rules())
+        app = RequestsInProgress(build(gate.gateway, Admin(gate.gateway, "test"), Rules()))
         config = uvicorn.Config(app, http=OriginForm, lifespan="off", loop="asyncio", log_config=None)
         config.load()
-        server = GatewayServer(config, ending=gate.gateway.events.close)
+        server = GatewayServer(config, app, ending=gate.gateway.events.close, stop_s=PATIENCE_S)
         server.lifespan = config.lifespan_class(config)
         with socket.create_server(("127.0.0.1", 0)) as bound:
             await server.startup(sockets=[bound])
