@@ -15,7 +15,7 @@ import refold
 from refold.cli.main import run
 from refold.gateway.metrics import PrometheusMetrics
 from refold.plugins.registry import Plugins, use
-from refold.testing import ScriptedUpstream, say
+from refold.testing import ScriptedUpstream, call, say
 from tests.gateway.conftest import served
 from tests.gateway.test_admin import asked
 
@@ -140,6 +140,30 @@ async def test_a_response_filter_reads_every_answer_and_can_refuse_it(harbour):
         with pytest.raises(openai.APIError, match="the answer holds a key"):
             [chunk async for chunk in stream]
     assert harbour.counts["harbour", "response", "refused"] == 2
+
+
+@pytest.mark.feature("X16")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_after_a_recall_of_the_gateway_is_filtered_too(harbour, stream):
+    import openai
+
+    recall = say(call("recall", {"what": "#m0"}))
+    async with (
+        ScriptedUpstream(recall, "The key is HARBOUR-KEY-7.") as upstream,
+        served(upstream, window=20_000, compaction_recall_tool=True) as gate,
+        gate.openai() as client,
+    ):
+        words = [{"role": "user", "content": "What was said to clerk@example.com?"}]
+
+        async def read():
+            answer = await client.chat.completions.create(model="gpt-4o", messages=words, stream=stream)
+            return [chunk async for chunk in answer]
+
+        with pytest.raises(openai.APIError, match="the answer holds a key"):
+            await read()
+
+    assert len(upstream.requests) == 2
+    assert "@example.com" not in json.dumps([one.json for one in upstream.requests])
 
 
 @pytest.mark.feature("X16")

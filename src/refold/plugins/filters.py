@@ -115,13 +115,16 @@ async def filter_request(
         if answer is None or answer == RequestChange():
             continue
         if answer.refusal:
+            one.guard.take_back("request")
             one.guard.note("request", "refused")
             raise _refusal(one.plugin.name, answer.refusal)
         try:
             done = await run_text_work(size, _applied, done, answer, dialect, one.plugin.name)
         except UnusableAnswer as error:
+            one.guard.take_back("request")
             one.guard.fault("request", "unusable", str(error))
         except Exception as error:  # noqa: BLE001  # values of others may break any reading of them
+            one.guard.take_back("request")
             one.guard.fault("request", "unusable", f"its answer cannot be read ({type(error).__name__})")
     return done
 
@@ -140,6 +143,7 @@ async def filter_response(plugins: Plugins, response: FilterResponse) -> None:
         copy = structs.replace(response, messages=msgspec.json.decode(msgspec.json.encode(response.messages)))
         refusal = await one.guard.call("response", partial(function, copy), _checked_refusal)
         if refusal:
+            one.guard.take_back("response")
             one.guard.note("response", "refused")
             raise _refusal(one.plugin.name, refusal)
 

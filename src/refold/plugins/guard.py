@@ -128,6 +128,13 @@ class PluginGuard:
         with self._lock:
             self.counts[point, outcome] += 1
 
+    def take_back(self, point: PluginPoint) -> None:
+        """Count a call no longer as `ok`: its answer refuses, or a later check has found it unusable."""
+        with self._lock:
+            self.counts[point, "ok"] -= 1
+            if not self.counts[point, "ok"]:
+                del self.counts[point, "ok"]
+
     def _start(self, made: _Call, point: PluginPoint) -> threading.Thread:
         thread = threading.Thread(
             target=made.run, name=f"refold-plugin-{self.plugin.name}-{point}", daemon=True
