@@ -311,7 +311,7 @@ def test_a_file_in_the_settings_is_loaded_and_a_broken_one_is_an_error(tmp_path,
     assert run(["plugins", "list"]) == 1
     monkeypatch.setenv("REFOLD_PLUGINS_FILES", "")
     monkeypatch.setenv("REFOLD_PLUGINS_REQUIRED", "harbour")
-    assert run(["config", "show"]) == 2
+    assert run(["serve", "--store", str(tmp_path)]) == 2
     assert "the required plugin 'harbour' is not loaded" in capsys.readouterr().err
     monkeypatch.delenv("REFOLD_PLUGINS_REQUIRED")
     (tmp_path / "refold.toml").write_text(f'[plugins]\nfiles = ["{FILE}"]\n')

@@ -43,6 +43,14 @@ def load_plugins_here(flags: Layer | None = None) -> Plugins:
     return _loaded[wanted]
 
 
+def find_plugins_here() -> Plugins:
+    """The plugins of the settings of this place, without using them; a file that cannot be used is a problem, and no error."""
+    from refold.plugins.registry import find_plugins
+
+    wanted = plugin_settings_here()
+    return find_plugins(wanted.files, installed=wanted.installed, off=wanted.off)
+
+
 def plugin_settings_here(flags: Layer | None = None) -> PluginSettings:
     """
     Raises:

@@ -73,11 +73,12 @@ def show(
     Secrets are not shown: users, passwords and queries in addresses, values of headers, arguments of commands, patterns of what is
     sensitive.
     """
-    from refold.cli.settings import layers_here, load_plugins_here
+    from refold.cli.settings import find_plugins_here, layers_here
     from refold.config.formats import settings_toml, tree_of
     from refold.config.resolution import resolve
+    from refold.plugins.registry import use
 
-    load_plugins_here()
+    use(find_plugins_here())  # for their presets; one that cannot be loaded is no matter of this command
     resolved = resolve(layers_here())
     if as_json:
         output.write_json({"settings": tree_of(resolved), "origins": resolved.origins})

@@ -51,7 +51,9 @@ def list_all(*, as_json: Json = False) -> int:
 
     The exit code is 1 if one cannot be loaded.
     """
-    found = _found_here()
+    from refold.cli.settings import find_plugins_here
+
+    found = find_plugins_here()
     if as_json:
         output.write_json(
             {
@@ -94,12 +96,13 @@ def check(
     Nothing is sent to a provider. Summarisers, counters, filters, stages, triggers and presets are called; stores are not opened, and
     commands are only read. The exit code is 1 if a point fails.
     """
+    from refold.cli.settings import find_plugins_here
     from refold.plugins.registry import Plugins, find_plugins, use
 
     if what and (Path(what).suffix == ".py" or "/" in what):
         found = find_plugins([what], installed=False)
     else:
-        found = _found_here()
+        found = find_plugins_here()
         found = Plugins(
             [one for one in found if what in ("", one.plugin.name)], () if what else found.problems
         )
@@ -129,15 +132,6 @@ def check(
 def _note_problems(found: Plugins) -> None:
     for problem in found.problems:
         output.note(f"not loaded: {plain(problem.source)}: {plain(problem.reason)}")
-
-
-def _found_here() -> Plugins:
-    """The plugins of the settings of this place; a file that cannot be used is a problem, and no error."""
-    from refold.cli.settings import plugin_settings_here
-    from refold.plugins.registry import find_plugins
-
-    wanted = plugin_settings_here()
-    return find_plugins(wanted.files, installed=wanted.installed, off=wanted.off)
 
 
 def _document(one: LoadedPlugin) -> dict[str, object]:
