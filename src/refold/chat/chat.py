@@ -442,7 +442,7 @@ class Chat:
         return await run_text_work(text_in(content), write)
 
     def typing(self) -> None:
-        """Say that the person types: messages that wait for the end of the debounce wait on."""
+        """Restart the debounce because the person is typing: messages in the queue wait longer."""
         self._typed_at = self.conversation.journal.clock()
         self._stirred.set()
 

@@ -102,7 +102,7 @@ def store_error(error: psycopg.Error | UnicodeEncodeError, place: str) -> Refold
         return _refused(error)
     if isinstance(error, UnicodeEncodeError | psycopg.DataError):
         return StoreError(
-            "a name holds characters that are no text", hint="use valid Unicode in names and titles"
+            "a name has characters that are not valid Unicode", hint="use valid Unicode in names and titles"
         )
     for kind, reason, hint in _REASONS:
         if isinstance(error, kind):
@@ -476,7 +476,7 @@ def _check_server(connection: Connection, place: str) -> None:
         )
     if connection.info.parameter_status("server_encoding") != "UTF8":
         raise StoreError(
-            "the database cannot hold every language",
+            "the encoding of the database does not have the letters of every language",
             hint="create one with ENCODING 'UTF8' TEMPLATE template0",
             location=place,
         )

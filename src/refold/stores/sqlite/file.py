@@ -70,7 +70,7 @@ def store_error(error: apsw.Error | UnicodeEncodeError, path: Path) -> StoreErro
         return _refused(error)
     if isinstance(error, UnicodeEncodeError):
         return StoreError(
-            "a name holds characters that are no text", hint="use valid Unicode in names and titles"
+            "a name has characters that are not valid Unicode", hint="use valid Unicode in names and titles"
         )
     for kind, reason, hint in _REASONS:
         if isinstance(error, kind):
