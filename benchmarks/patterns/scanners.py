@@ -41,7 +41,7 @@ from refold.core.summary_checks.draft_faults import (
 )
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
-from refold.core.summary_checks.must_keep import with_facts
+from refold.core.summary_checks.ledger_facts import with_facts
 from refold.core.tool_failures import error_lines, has_failed
 from refold.core.tool_kinds import call_key, file_accesses
 from refold.engine.journal import title_of

@@ -24,11 +24,11 @@ from msgspec import Struct
 from refold.core.assemble import RECALL
 from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines
+from refold.core.long_messages import largest_result
 from refold.core.plan_inputs import Now, effective_for
 from refold.core.search.terms import limit_query
 from refold.core.shown import handle_of
 from refold.core.stages.media import describe
-from refold.core.unread_cut import largest_result
 from refold.engine.recall import is_handle, read_handle
 from refold.engine.state import State
 from refold.model.errors import ConfigError, NotFound

@@ -19,6 +19,7 @@ from refold.core.cut import cut_at
 from refold.core.digest.typed_text import is_typed
 from refold.core.emergency import squeeze_in
 from refold.core.fold import Folded
+from refold.core.long_messages import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.measure import measure
 from refold.core.plan_inputs import (
     BEFORE_CALL,
@@ -48,7 +49,6 @@ from refold.core.triggers import (
     reason_to_act,
     reason_to_reduce,
 )
-from refold.core.unread_cut import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.budget import Share, Tokens
 from refold.model.message import Message

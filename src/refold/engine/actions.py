@@ -29,6 +29,7 @@ from refold.core.fold import (
     mend,
     thought_edits,
 )
+from refold.core.long_messages import arrive, terms_in_sight
 from refold.core.measure import (
     anchor,
     count_fixed,
@@ -55,7 +56,6 @@ from refold.core.prompt_cache import mark_window
 from refold.core.shown import Edit, handle_of
 from refold.core.system_messages import moved_edits
 from refold.core.triggers import fold_point, has_rule, rewrite_pays, with_digests
-from refold.core.unread_cut import arrive, terms_in_sight
 from refold.core.verify import is_instruction, verify_fit
 from refold.core.view import View
 from refold.engine.events import (

@@ -43,7 +43,7 @@ from refold.core.prompts import (
 from refold.core.secrets.redact import redact
 from refold.core.summary_checks.accept import FAULTS, Accepted, DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.headings import headings_once, says_something, split_section
-from refold.core.summary_checks.must_keep import typed_by_user, with_facts
+from refold.core.summary_checks.ledger_facts import typed_by_user, with_facts
 from refold.core.tool_failures import has_failed
 from refold.core.user_requests import missing_lines
 from refold.core.verify import count_breakpoints

@@ -182,7 +182,7 @@ def is_marker(line: str, place: Place = "digest") -> bool:
     read = reading(line)
     if _MARKERS[place].match(read) is not None:
         return True
-    # A summary's own heading of the rules is handled with its facts (`must_keep`).
+    # A summary's own heading of the rules is handled with its facts (`ledger_facts`).
     return place in ("digest", "transcript", "carried") and is_rules_title(read)
 
 

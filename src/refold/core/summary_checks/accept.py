@@ -30,7 +30,7 @@ from refold.core.summary_checks.draft_faults import (
 )
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import KnownNames, invented, known_of, without_inventions
-from refold.core.summary_checks.must_keep import fact_lines, with_facts
+from refold.core.summary_checks.ledger_facts import fact_lines, with_facts
 from refold.model.message import visible
 
 Fault: TypeAlias = Literal[
