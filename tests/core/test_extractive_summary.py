@@ -19,8 +19,8 @@ from refold.model.summary import Summary
 from refold.model.window import Fixed
 from refold.replay import ReferenceCounter
 from tests.core.digest.conversations import WordCounter
+from tests.engine.action_player import Played
 from tests.engine.conversations import agent_turn
-from tests.engine.played import Played
 from tests.work import calls_made
 
 TASK = "Port the billing service to PostgreSQL. Never touch the public API of billing/api.py."

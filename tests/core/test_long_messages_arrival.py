@@ -12,7 +12,7 @@ from refold.model.message import Image, Message, Text, ToolCall, assistant, tool
 from refold.model.window import Fixed
 from refold.replay import ReferenceCounter
 from refold.tokens import FittedCounter
-from tests.engine.played import Played
+from tests.engine.action_player import Played
 from tests.policies import ARRIVING
 from tests.work import calls_made
 

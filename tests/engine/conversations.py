@@ -7,7 +7,7 @@ from refold.model.message import Message, ToolCall, assistant, system, tool, use
 from refold.model.summary import Summary
 from refold.model.window import Fixed
 from tests.core.conversations import TextCounter
-from tests.engine.played import Played
+from tests.engine.action_player import Played
 
 
 class Counter(TextCounter):

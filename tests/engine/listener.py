@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from refold.engine.events import CompactionEnd, CompactionStart, Event, Size
-from tests.engine.played import Played
+from tests.engine.action_player import Played
 
 E = TypeVar("E", bound=Event)
 

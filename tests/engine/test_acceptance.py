@@ -19,9 +19,9 @@ from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult,
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed
-from tests.core.presets.played_presets import Quarter, ask, estimated, use_tool, work, written
+from tests.core.presets.preset_player import Quarter, ask, estimated, use_tool, work, written
+from tests.engine.action_player import Played
 from tests.engine.conversations import agent_turn, give_up
-from tests.engine.played import Played
 
 ROOT = Path(__file__).parents[2]
 CASES = [

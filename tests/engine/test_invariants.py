@@ -21,8 +21,8 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from refold.tokens import FittedCounter
+from tests.engine.action_player import Played
 from tests.engine.conversations import give_up
-from tests.engine.played import Played
 from tests.property.conversations import _unique, broken, sound
 
 COUNTER = FittedCounter()

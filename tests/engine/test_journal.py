@@ -17,8 +17,8 @@ from refold.ports.records import Compaction, Head, Session, StoredSummary
 from refold.replay import ReferenceCounter
 from refold.stores.memory import MemoryStore
 from refold.wire.message import encode_message
+from tests.engine.action_player import Played
 from tests.engine.conversations import agent_turn
-from tests.engine.played import Played
 
 COUNTER = ReferenceCounter()
 

@@ -20,7 +20,7 @@ from refold.model.errors import RefoldError
 from refold.model.message import Message, Reasoning, system
 from refold.model.window import Fixed, Window
 from refold.tokens import FittedCounter
-from tests.engine.played import Played
+from tests.engine.action_player import Played
 from tests.engine.probes import GOAL, LATEST, LONG, PROBES, RULES, Script, latest_turns, sweep
 
 WINDOW = 4_000

@@ -13,8 +13,8 @@ from refold.model.dialect import CHAT
 from refold.model.message import Message, Origin, Text, assistant, system, tool, user
 from refold.model.summary import Summary
 from refold.model.window import Fixed, Tool
+from tests.engine.action_player import Played
 from tests.engine.conversations import COUNTER, agent_turn
-from tests.engine.played import Played
 
 SAID = "the password is hunter2222"
 

@@ -20,7 +20,7 @@ from refold.model.errors import StoreError
 from refold.stores.memory import MemoryStore
 from tests.gateway.conftest import ALL, Served, served
 from tests.gateway.gates import make_key
-from tests.gateway.keeping_provider import KeepingProvider, keeping
+from tests.gateway.stateful_provider import KeepingProvider, keeping
 
 OPERATOR = "sk-operator"
 ENVIRON = {"OPERATOR_KEY": OPERATOR}

@@ -17,7 +17,7 @@ from refold.upstreams import provider
 from refold.upstreams.provider import ProviderDefaults
 from tests.gateway.conftest import served, target_for
 from tests.gateway.gates import make_key
-from tests.gateway.keeping_provider import keeping
+from tests.gateway.stateful_provider import keeping
 from tests.gateway.test_summarisers import SUMMARY, WINDOW, is_question, play
 
 SETTINGS, CLIENT, ENVIRON, SECOND = "sk-settings", "sk-client", "sk-environ", "sk-second"

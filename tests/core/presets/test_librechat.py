@@ -6,7 +6,7 @@ from refold.core.presets.librechat import ACROSS_RUNS, CLEAN_SLATE, LIBRECHAT, W
 from refold.core.stages import Trim
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.model.tokens import Usage
-from tests.core.presets.played_presets import ask, changed, estimated, results, use_tool, work, written
+from tests.core.presets.preset_player import ask, changed, estimated, results, use_tool, work, written
 
 LINES = "".join(f"line {number:05d} of the output\n" for number in range(2_000))
 

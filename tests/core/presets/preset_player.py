@@ -10,8 +10,8 @@ from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
 from tests.core.conversations import TextCounter
+from tests.engine.action_player import Played
 from tests.engine.conversations import COUNTER
-from tests.engine.played import Played
 
 
 class Quarter(TextCounter):
