@@ -4,14 +4,14 @@ import pytest
 
 from refold.model.errors import RateLimited, UpstreamError
 from refold.upstreams import Provider, Retries
-from refold.upstreams.response_errors import Setback, with_retries
+from refold.upstreams.response_errors import FailedAttempt, with_retries
 from tests.upstreams.questions import Waits
 
 
 class Tries:
     """Tries that fail as often as they are told to, each after giving some items."""
 
-    def __init__(self, *setbacks: Setback, given: int = 0) -> None:
+    def __init__(self, *setbacks: FailedAttempt, given: int = 0) -> None:
         self.setbacks, self.given, self.count, self.closed = [*setbacks], given, 0, 0
 
     async def __call__(self):
@@ -26,8 +26,8 @@ class Tries:
             self.closed += 1
 
 
-def busy(wait_s: float | None = None, *, again: bool = True) -> Setback:
-    return Setback(RateLimited("busy"), again=again, wait_s=wait_s)
+def busy(wait_s: float | None = None, *, again: bool = True) -> FailedAttempt:
+    return FailedAttempt(RateLimited("busy"), again=again, wait_s=wait_s)
 
 
 async def run(attempt: Tries, waits: Waits, *, total_s: float = 600, **retries) -> list[object]:

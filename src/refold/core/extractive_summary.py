@@ -19,7 +19,7 @@ from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Digest, digest, ren
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.pieces import head
-from refold.core.digest.sections import RULES_SHARE, Beside, mechanical, sections, without_lists
+from refold.core.digest.sections import RULES_SHARE, KeptText, mechanical, sections, without_lists
 from refold.core.digest.shorten import shorten
 from refold.core.fold import Folded, UserRequest, unread_by_model
 from refold.core.long_messages import seen_of, system_texts
@@ -299,7 +299,7 @@ def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame
     get less room.
     """
     room = request_room(frame, request.max_tokens)
-    beside = Beside.of((item.message for item in request.kept), folded.tools, *asked)
+    beside = KeptText.of((item.message for item in request.kept), folded.tools, *asked)
     count, room = folded.shown.counter.text, room * CHARACTERS_PER_TOKEN
     left = max(0, most - count("\n".join(asked))) * CHARACTERS_PER_TOKEN
     rules_room = min(int(room * RULES_SHARE), int(left * RULES_BESIDE_TASK))

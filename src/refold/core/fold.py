@@ -117,7 +117,7 @@ class UserRequest(Struct, frozen=True):
     """False if a program wrote all of the text."""
 
 
-class Noted(Struct, frozen=True):
+class LedgerPrefix(Struct, frozen=True):
     """The ledger of the originals below a number."""
 
     ledger: Ledger = EMPTY
@@ -150,7 +150,7 @@ class Folded(Struct, frozen=True, dict=True):
     pinned: frozenset[int] = frozenset()
     facts: Facts = field(default_factory=Facts)
     """Index of every original, updated as it arrives."""
-    noted: Noted = Noted()
+    noted: LedgerPrefix = LedgerPrefix()
     """The ledger as far as originals were read; `ledger` is that of all."""
     tools: ToolKinds = COMMON_TOOLS
     """The tools that read and change files, for the ledger."""
@@ -207,16 +207,16 @@ class Folded(Struct, frozen=True, dict=True):
 
     def with_ledger(self, ledger: Ledger) -> Folded:
         """The same state with another ledger for all its originals."""
-        return structs.replace(self, noted=Noted(ledger, self.size, is_answered=self.replies > 0))
+        return structs.replace(self, noted=LedgerPrefix(ledger, self.size, is_answered=self.replies > 0))
 
-    def _noted_until(self, last: int) -> Noted:
+    def _noted_until(self, last: int) -> LedgerPrefix:
         """The ledger of the originals below number `last`."""
         ledger, is_answered = self.noted.ledger, self.noted.is_answered
         for number in range(max(self.noted.until, self.origin), last):
             if number not in self.held:
                 ledger = merge(ledger, self._entries(number - self.origin, is_task=not is_answered))
             is_answered = is_answered or self.original(number).message.role == "assistant"
-        return Noted(ledger, last, is_answered)
+        return LedgerPrefix(ledger, last, is_answered)
 
     def _entries(self, place: int, *, is_task: bool) -> Ledger:
         """The entries that one message adds to the ledger. `place` is its place in `branch`."""
@@ -480,7 +480,7 @@ class Folded(Struct, frozen=True, dict=True):
             past=(*self.past, *new),
             lead=lead,
             settled=self.size,
-            noted=Noted(self.ledger, self.size, is_answered=self.replies > 0),
+            noted=LedgerPrefix(self.ledger, self.size, is_answered=self.replies > 0),
         )
         items, covered = self.items.items, summaries[-1].last if summaries else 0
         return led if _with_compaction_first(items, covered) is items else led.show(items)

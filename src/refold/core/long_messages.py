@@ -19,7 +19,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from refold.core.budget import share_of
-from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Sight, in_sight
+from refold.core.digest.extract import CHARACTERS_PER_TOKEN, VisibleText, in_sight
 from refold.core.digest.facts import text_of
 from refold.core.digest.ledger import rules
 from refold.core.digest.pieces import ends
@@ -43,13 +43,13 @@ def terms_in_sight(folded: Folded, frame: Frame, *, before: int | None = None) -
     return in_sight(folded.facts, seen_of(folded, items, (*system_texts(frame), *lead)))
 
 
-def seen_of(folded: Folded, shown: Iterable[Item], texts: Iterable[str]) -> Sight:
+def seen_of(folded: Folded, shown: Iterable[Item], texts: Iterable[str]) -> VisibleText:
     """The text in the model's view: messages in full, shortened messages, and other texts."""
     whole, partly = list[Item](), list[Item]()
     for item in shown:
         (whole if folded.is_original(item.message, item.seq) else partly).append(item)
     cut = (text_of(part) for item in partly for part in item.message.parts)
-    return Sight((*texts, *cut), tuple(item.seq for item in whole), tuple(item.seq for item in partly))
+    return VisibleText((*texts, *cut), tuple(item.seq for item in whole), tuple(item.seq for item in partly))
 
 
 def system_texts(frame: Frame) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, assemble
 from refold.core.digest.ledger import Ledger
-from refold.core.digest.sections import Beside, without_shown
+from refold.core.digest.sections import KeptText, without_shown
 from refold.core.digest.shorten import MAX_SOURCE, count_long, digested, is_short, source_bound
 from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest, requests_for
@@ -91,7 +91,7 @@ def task_of(
     window = window if window and _may_be_shared(window, secrecy, known, end, request.last) else None
     before = "" if previous is None else previous.model_text if is_reread else previous.text
     lines, counter = requests_for(folded, request.kept, request.last, frame, request), folded.shown.counter
-    beside = Beside.of((item.message for item in request.kept), folded.tools)
+    beside = KeptText.of((item.message for item in request.kept), folded.tools)
     return SummaryTask(
         passages=_passages(messages, bound, secrecy.numbers, known),
         first=request.first,

@@ -33,8 +33,8 @@ from refold.upstreams.provider import Provider, ProviderKey
 from refold.upstreams.response_errors import (
     MAX_ERROR_BYTES,
     ErrorReply,
+    FailedAttempt,
     Pace,
-    Setback,
     broken_reply,
     error_of_response,
     unreadable_reply,
@@ -49,18 +49,18 @@ from refold.wire.translate import translate_messages, translate_tools
 
 # The HTTP connection to a provider: sends requests, reads bytes, and limits every wait. Every wait
 # has two limits: its own, and the time left for the whole question. Every failure of the network
-# becomes a `Setback`. Redirects are not followed: a key goes only to the host it was given for.
+# becomes a `FailedAttempt`. Redirects are not followed: a key goes only to the host it was given for.
 
 # Network failures as typed errors
 
 
-def network_failure(provider: Provider, error: Exception, waited_s: float | None) -> Setback:
+def network_failure(provider: Provider, error: Exception, waited_s: float | None) -> FailedAttempt:
     """The error for a request without an answer, or with only the beginning of one.
 
     `waited_s` is the time without data; None if the time for the whole question was over.
     """
     what, hint, again = _explain(provider, error, waited_s)
-    return Setback(UpstreamUnavailable(f"{provider.name} {what}", reason=what, hint=hint), again=again)
+    return FailedAttempt(UpstreamUnavailable(f"{provider.name} {what}", reason=what, hint=hint), again=again)
 
 
 def _explain(provider: Provider, error: Exception, waited_s: float | None) -> tuple[str, str, bool]:
@@ -363,7 +363,7 @@ class HttpUpstream:
                         yield delta
                     if reader.is_over:
                         break
-        except Setback as setback:
+        except FailedAttempt as setback:
             lost = setback
         reader.end()
         if reader.failure is not None:
@@ -390,10 +390,10 @@ class HttpUpstream:
             raise self._refused(ErrorReply(200, body), ask)
         return reply
 
-    async def _refusal(self, response: aiohttp.ClientResponse, ask: Ask, until: float) -> Setback:
+    async def _refusal(self, response: aiohttp.ClientResponse, ask: Ask, until: float) -> FailedAttempt:
         try:
             body = await self._connection.body(response, until, MAX_ERROR_BYTES)
-        except Setback:
+        except FailedAttempt:
             body = b""  # the status is enough
         answer = ErrorReply(response.status, body, response.headers)
         setback = await run_text_work(len(body), self._refused, answer, ask)
@@ -403,7 +403,7 @@ class HttpUpstream:
             setback.is_mended = True
         return setback
 
-    def _refused(self, answer: ErrorReply, ask: Ask) -> Setback:
+    def _refused(self, answer: ErrorReply, ask: Ask) -> FailedAttempt:
         return error_of_response(self._provider, answer, ask, self._pace.wall())
 
 
@@ -475,7 +475,7 @@ class HttpEmbedder:
             raise self._unreadable_reply(f"{len(vectors)} vectors for {count} texts")
         return vectors
 
-    def _unreadable_reply(self, what: str) -> Setback:
+    def _unreadable_reply(self, what: str) -> FailedAttempt:
         return unreadable_reply(self._provider, WireError(what))
 
 

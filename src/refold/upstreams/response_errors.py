@@ -64,7 +64,7 @@ _CODES = _PASSING | {
 """The codes that are shown. A fixed list, because a server may put anything there."""
 
 
-class Setback(Exception):
+class FailedAttempt(Exception):
     """One failed attempt: its error, whether a retry may help, and the wait that the provider asks for.
 
     `is_mended` means that the next attempt differs from this one: it starts at once and is not counted.
@@ -84,7 +84,7 @@ class ErrorReply(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-def error_of_response(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> Setback:
+def error_of_response(provider: Provider, answer: ErrorReply, ask: Ask, now: float) -> FailedAttempt:
     """The failure that an error response stands for."""
     status, error_body = answer.status, decode_error(answer.body)
     stated = None if status == 200 else status
@@ -92,24 +92,24 @@ def error_of_response(provider: Provider, answer: ErrorReply, ask: Ask, now: flo
     passing = verdict.kind == "rate_limit" or (verdict.kind == "other" and _is_passing(status, error_body))
     again = passing and answer.headers.get("x-should-retry") != "false"
     wait_s = asked_wait(answer.headers, now)
-    return Setback(_error(provider, status, error_body, verdict), again=again, wait_s=wait_s)
+    return FailedAttempt(_error(provider, status, error_body, verdict), again=again, wait_s=wait_s)
 
 
-def unreadable_reply(provider: Provider, error: WireError) -> Setback:
+def unreadable_reply(provider: Provider, error: WireError) -> FailedAttempt:
     """The failure for a response that is neither a reply nor an error."""
     reason = "answered with neither a reply nor an error"
     message = f"{provider.name} ({provider.model}) {reason}: {error.message}"
     reason = "answered with too many bytes" if isinstance(error, BodyTooLarge) else reason
     hint = "check base_url and format: is this the provider's own API?"
-    return Setback(UpstreamError(message, reason=reason, hint=hint))
+    return FailedAttempt(UpstreamError(message, reason=reason, hint=hint))
 
 
-def broken_reply(provider: Provider, error: WireError) -> Setback:
+def broken_reply(provider: Provider, error: WireError) -> FailedAttempt:
     """The failure for a stream that began as a reply, and ended or became unreadable before the end of it."""
     reason = "broke off its reply"
     message = f"{provider.name} ({provider.model}) {reason}: {error.message}"
     hint = "ask again, or ask it to go on; if it happens often, look for a time limit of the server or of a proxy"
-    return Setback(UpstreamError(message, reason=reason, hint=hint))
+    return FailedAttempt(UpstreamError(message, reason=reason, hint=hint))
 
 
 def _is_passing(status: int, error_body: ErrorBody) -> bool:
@@ -193,7 +193,7 @@ async def with_retries(
                 async for item in items:
                     given = True
                     yield item
-        except Setback as setback:
+        except FailedAttempt as setback:
             if setback.is_mended:
                 tried -= 1
                 continue
@@ -206,7 +206,7 @@ async def with_retries(
         await pace.sleep(wait_s)
 
 
-def _wait(setback: Setback, tried: int, retries: Retries, pace: Pace) -> float | None:
+def _wait(setback: FailedAttempt, tried: int, retries: Retries, pace: Pace) -> float | None:
     """Seconds until the next attempt; None if there is none."""
     if not setback.again or tried >= retries.tries or (setback.wait_s or 0) > retries.longest_asked_s:
         return None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.digest.extract import HISTORY, MAX_CANDIDATES, NOTHING, TURN, Sight, digest
+from refold.core.digest.extract import HISTORY, MAX_CANDIDATES, NOTHING, TURN, VisibleText, digest
 from refold.core.digest.facts import Facts, index_message, text_of
 from refold.core.digest.terms import TermKind, terms
 from refold.core.shown import HANDLE_PATTERN
@@ -85,14 +85,14 @@ def test_every_line_can_be_traced_to_its_message():
 
 def test_what_stays_in_sight_is_not_quoted():
     messages = work(2)
-    text = made(facts_of(messages), 500, sight=Sight(whole=tuple(range(6, 12))), last=6).text
+    text = made(facts_of(messages), 500, sight=VisibleText(whole=tuple(range(6, 12))), last=6).text
     assert "TK-4000" in text
     assert "TK-4001" not in text
 
 
 def test_the_rest_of_a_shortened_message_is_quoted():
     facts = facts_of([tool("c", "first line here\nthe build is build_88231 today\nlast line here")])
-    sight = Sight(texts=("first line here\nlast line here",), partly=(0,))
+    sight = VisibleText(texts=("first line here\nlast line here",), partly=(0,))
     found = made(facts, 100, first=0, last=0, sight=sight)
     assert "build_88231" in found.text
     assert found.reserve == ()

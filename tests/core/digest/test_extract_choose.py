@@ -1,4 +1,4 @@
-from refold.core.digest.extract import Sight, Worth, choose, in_sight
+from refold.core.digest.extract import TermValues, VisibleText, choose, in_sight
 from refold.core.digest.facts import label_of
 from refold.core.digest.terms import Weights
 from refold.model.message import assistant, tool, user
@@ -8,7 +8,7 @@ FAR = 10_000
 
 
 def chosen(facts, room, covered=frozenset(), **options):
-    worth = Worth(facts, FAR)
+    worth = TermValues(facts, FAR)
     options = {"label": label_of, **options}
     return [piece.text for piece in choose(facts.pieces(0, 999), worth, covered, room, **options).chosen]
 
@@ -20,9 +20,9 @@ def test_what_is_said_twice_is_chosen_once():
 
 def test_what_is_in_sight_is_not_chosen():
     facts = facts_of([tool("a", "deploy failed on host_alpha"), tool("b", "retry works on host_beta")])
-    covered = in_sight(facts, Sight(texts=("deploy failed on host_alpha",)))
+    covered = in_sight(facts, VisibleText(texts=("deploy failed on host_alpha",)))
     assert chosen(facts, 999, covered) == ["retry works on host_beta"]
-    assert chosen(facts, 999, in_sight(facts, Sight(whole=(0, 1)))) == []
+    assert chosen(facts, 999, in_sight(facts, VisibleText(whole=(0, 1)))) == []
 
 
 def test_names_beat_prose_when_room_is_short():
@@ -36,7 +36,7 @@ def test_what_the_assistant_used_beats_what_only_a_tool_said():
     facts = facts_of(
         [tool("a", "one is order_aaa here\ntwo is order_bbb here"), assistant("I take order_bbb.")]
     )
-    best = choose(facts.pieces(0, 1), Worth(facts, FAR), frozenset(), 30).chosen
+    best = choose(facts.pieces(0, 1), TermValues(facts, FAR), frozenset(), 30).chosen
     assert [piece.text for piece in best] == ["two is order_bbb here"]
 
 
@@ -49,7 +49,9 @@ def test_newer_beats_older():
 
 def test_the_room_is_kept_with_labels_paid_for():
     facts = facts_of([tool("a", "\n".join(f"value of setting_{n} is {n}00" for n in range(50)))])
-    found = choose(facts.pieces(0, 1), Worth(facts, FAR), frozenset(), 200, label=lambda _: "x" * 29).chosen
+    found = choose(
+        facts.pieces(0, 1), TermValues(facts, FAR), frozenset(), 200, label=lambda _: "x" * 29
+    ).chosen
     assert found
     assert 30 + sum(len(piece.text) + 3 for piece in found) <= 200
 
@@ -71,6 +73,6 @@ def test_what_matters_less_weighs_less():
 
 def test_the_ranking_holds_everything_that_adds_something():
     facts = facts_of([tool("a", "first is name_aaa\nsecond is name_bbb\nthird is name_ccc")])
-    choice = choose(facts.pieces(0, 1), Worth(facts, FAR), frozenset(), 25)
+    choice = choose(facts.pieces(0, 1), TermValues(facts, FAR), frozenset(), 25)
     assert len(choice.chosen) == 1
     assert len(choice.ranked) == 3

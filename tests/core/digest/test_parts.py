@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from refold.core.digest.extract import Sight, digest
+from refold.core.digest.extract import VisibleText, digest
 from refold.core.digest.facts import Facts, index_message
 from refold.core.digest.ledger import merge
-from refold.core.digest.sections import Beside, mechanical, sections
+from refold.core.digest.sections import KeptText, mechanical, sections
 from refold.core.digest.shorten import shorten
 from refold.core.summary_checks.accept import check_summary, passes
 from refold.model.message import Message, ToolCall, assistant, tool, user
@@ -66,7 +66,7 @@ def test_sections_stay_in_their_room_and_say_nothing_twice():
     text = sections(ledger, 2_000)
     assert len(text) < 2_000
     assert "- Never touch the API." in text
-    assert "Never touch" not in sections(ledger, 2_000, beside=Beside("Never touch the API."))
+    assert "Never touch" not in sections(ledger, 2_000, beside=KeptText("Never touch the API."))
 
 
 def test_the_mechanical_summary_keeps_the_previous_one_and_repeats_no_list():
@@ -89,7 +89,7 @@ def test_a_digest_stays_in_its_budget_and_is_the_same_every_time():
 
 def test_what_is_in_sight_is_not_quoted():
     facts = indexed([user("the ticket is OPS-48213"), user("the release is v7f3a9c")])
-    shown = Sight(texts=("the ticket is OPS-48213",))
+    shown = VisibleText(texts=("the ticket is OPS-48213",))
     text = digest(facts, first=0, last=2, budget=200, window=500, counter=COUNTER, sight=shown).text
     assert "v7f3a9c" in text
     assert "OPS-48213" not in text

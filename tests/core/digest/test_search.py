@@ -1,6 +1,6 @@
 import re
 
-from refold.core.digest.extract import Sight, in_sight
+from refold.core.digest.extract import VisibleText, in_sight
 from refold.core.digest.facts import Facts, index_message
 from refold.core.digest.search import find
 from refold.model.message import tool, user
@@ -28,7 +28,7 @@ def test_the_line_after_a_match_comes_too():
 
 def test_what_is_in_sight_is_not_shown_again():
     facts = facts_of([user("invoice number INV-1001 for alice"), user("invoice number INV-2002 for bob")])
-    text = found(facts, "invoice number", covered=in_sight(facts, Sight(whole=(0,))))
+    text = found(facts, "invoice number", covered=in_sight(facts, VisibleText(whole=(0,))))
     assert "INV-2002" in text
     assert "INV-1001" not in text
 

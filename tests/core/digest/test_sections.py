@@ -1,7 +1,7 @@
 import pytest
 
 from refold.core.digest.ledger import EMPTY, Ledger, merge
-from refold.core.digest.sections import MODIFIED, READ, RULES, SAID, Beside, mechanical, sections
+from refold.core.digest.sections import MODIFIED, READ, RULES, SAID, KeptText, mechanical, sections
 from refold.core.summary_checks.accept import check_headings_once
 from refold.model.message import assistant, tool, user
 from tests.core.conversations import talk
@@ -29,7 +29,9 @@ def test_an_empty_ledger_says_nothing():
 
 
 def test_what_is_shown_already_is_not_repeated():
-    assert "Never reformat." not in sections(LEDGER, 4_000, beside=Beside("Please. Never reformat. Thanks."))
+    assert "Never reformat." not in sections(
+        LEDGER, 4_000, beside=KeptText("Please. Never reformat. Thanks.")
+    )
 
 
 def test_a_file_is_shown_by_a_call_that_does_the_same_with_it():
@@ -38,12 +40,12 @@ def test_a_file_is_shown_by_a_call_that_does_the_same_with_it():
         assistant("", call("edit_file", path="tests/config.py")),
         assistant("", call("read_file", path="config.py")),
     ]
-    assert sections(ledger, 4_000, beside=Beside.of(kept)) == f"{MODIFIED}\n- config.py\n{READ}\n- a.py"
+    assert sections(ledger, 4_000, beside=KeptText.of(kept)) == f"{MODIFIED}\n- config.py\n{READ}\n- a.py"
 
 
 def test_errors_and_decisions_are_shown_by_their_own_speakers():
     kept = [tool("c", "I go with msgspec.\nerror: boom"), assistant("Still open: write docs")]
-    text = sections(LEDGER, 4_000, beside=Beside.of(kept))
+    text = sections(LEDGER, 4_000, beside=KeptText.of(kept))
     assert "- I go with msgspec." in text
     assert "boom" not in text
     assert "write docs" not in text

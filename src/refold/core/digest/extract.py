@@ -34,7 +34,7 @@ _STEP = 0.8
 _STEPS = -1 / log(_STEP)
 
 
-class Worth(dict[int, float]):
+class TermValues(dict[int, float]):
     """The current value of each term, computed when it is first read."""
 
     def __init__(self, facts: Facts, window_characters: int) -> None:
@@ -75,7 +75,7 @@ class Choice(Struct, frozen=True):
 
 def choose(
     candidates: Iterable[Piece],
-    worth: Worth,
+    worth: TermValues,
     covered: AbstractSet[int],
     room: int,
     *,
@@ -117,7 +117,7 @@ class _Offer(Struct, eq=False):
 
 
 class _Search:
-    def __init__(self, worth: Worth, covered: set[int], fair: float) -> None:
+    def __init__(self, worth: TermValues, covered: set[int], fair: float) -> None:
         self.worth, self.covered, self.fair = worth, covered, fair
         self.offers: list[_Offer] = []
 
@@ -214,7 +214,7 @@ BELOW = "## Left out of messages below"
 _LETTER = re.compile(r"[^\W\d_]")
 
 
-class Sight(Struct, frozen=True):
+class VisibleText(Struct, frozen=True):
     """The content that the model will see next to the digest."""
 
     texts: tuple[str, ...] = ()
@@ -244,7 +244,7 @@ def digest(
     budget: int,
     window: int,
     counter: TokenCounter,
-    sight: Sight | None = None,
+    sight: VisibleText | None = None,
     previous: Digest = NOTHING,
     turn_from: int | None = None,
     usual: int = 0,
@@ -256,8 +256,8 @@ def digest(
     age. If a turn is split, `turn_from` is its first message: the messages before the turn and those of the
     turn get separate headings.
     """
-    sight = sight or Sight()
-    worth = Worth(facts, window * CHARACTERS_PER_TOKEN)
+    sight = sight or VisibleText()
+    worth = TermValues(facts, window * CHARACTERS_PER_TOKEN)
     room = budget * CHARACTERS_PER_TOKEN
     candidates = _candidates(facts, first, last, sight, previous)
     choice = choose(
@@ -273,7 +273,7 @@ def digest(
     return Digest(text, tuple(piece.number for piece in chosen), reserve)
 
 
-def in_sight(facts: Facts, sight: Sight) -> set[int]:
+def in_sight(facts: Facts, sight: VisibleText) -> set[int]:
     """Return the terms that are visible already and need no quotation."""
     log, covered = facts.log, set[int]()
     for text in sight.texts:
@@ -301,7 +301,7 @@ def render(chosen: Iterable[Piece], turn_from: int | None = None, last: int | No
     )
 
 
-def _candidates(facts: Facts, first: int, last: int, sight: Sight, previous: Digest) -> Iterable[Piece]:
+def _candidates(facts: Facts, first: int, last: int, sight: VisibleText, previous: Digest) -> Iterable[Piece]:
     """Return the reserve of the previous digest and the leaving pieces; if these are too many, those with the
     highest promise. Bare numbers mean nothing without the words around them, except in the user's own answers.
     """
@@ -330,7 +330,7 @@ def _most_promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
     return [piece for piece in best if piece.promise > bar] + equal[len(equal) - left :]
 
 
-def _factor_of(sight: Sight, weights: Weights) -> Callable[[Piece], float]:
+def _factor_of(sight: VisibleText, weights: Weights) -> Callable[[Piece], float]:
     """Return the factor of a piece: more for the assistant's own words and calls, which say what was done and
     why, and less for partly shown messages, because some of their content is visible already.
     """
@@ -360,7 +360,7 @@ def fitting(
     return (), ""
 
 
-def _reserve(choice: Choice, sight: Sight, room: int) -> tuple[int, ...]:
+def _reserve(choice: Choice, sight: VisibleText, room: int) -> tuple[int, ...]:
     """Return the numbers of the pieces that the next digest may choose from: the chosen ones, then those
     nearly chosen.
     """

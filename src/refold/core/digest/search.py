@@ -15,7 +15,7 @@ from itertools import chain, count, zip_longest
 from math import log as ln
 from math import sqrt
 
-from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Worth, choose, fitting
+from refold.core.digest.extract import CHARACTERS_PER_TOKEN, TermValues, choose, fitting
 from refold.core.digest.facts import FactLog, Facts, Piece, label_of, term_ids, text_of
 from refold.core.digest.pieces import bare, lines
 from refold.core.digest.terms import distinct
@@ -226,7 +226,7 @@ def find(
     best = nlargest(_CONSIDERED, said, key=lambda number: (scores[number], number))
     found = choose(
         [pieces[number] for number in best],
-        Worth(facts, window * CHARACTERS_PER_TOKEN),
+        TermValues(facts, window * CHARACTERS_PER_TOKEN),
         covered,
         budget * CHARACTERS_PER_TOKEN,
         label=label_of,

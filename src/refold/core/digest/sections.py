@@ -49,7 +49,7 @@ LEAST_LIST, MAX_LEAST = 240, 1 / 16
 this may be: one error of a compiler, with its place, takes about so much."""
 
 
-class Beside(Struct, frozen=True):
+class KeptText(Struct, frozen=True):
     """The messages that stay beside a summary, as far as they make an entry of the ledger superfluous."""
 
     user: str = ""
@@ -61,7 +61,7 @@ class Beside(Struct, frozen=True):
     read: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS, *texts: str) -> Beside:
+    def of(cls, messages: Iterable[Message], tools: ToolKinds = COMMON_TOOLS, *texts: str) -> KeptText:
         """The messages that stay, and other `texts` with the user's words."""
         said = list(texts)
         replies: list[str] = []
@@ -101,11 +101,11 @@ class Beside(Struct, frozen=True):
         return any(is_shown(title, entry, text) for text in texts)
 
 
-NOTHING_BESIDE = Beside()
+NOTHING_BESIDE = KeptText()
 
 
 def sections(
-    ledger: Ledger, room: int, *, beside: Beside = NOTHING_BESIDE, rules_room: int | None = None
+    ledger: Ledger, room: int, *, beside: KeptText = NOTHING_BESIDE, rules_room: int | None = None
 ) -> str:
     """Return the ledger as text for a room of this many characters, without the entries that are shown `beside` it.
     The rules take at most `rules_room` characters; without a number, their share.
@@ -135,7 +135,7 @@ def sections(
     return "\n".join(part for part in parts if part)
 
 
-def without_shown(ledger: Ledger, beside: Beside) -> Ledger:
+def without_shown(ledger: Ledger, beside: KeptText) -> Ledger:
     """Return the ledger without the ids, notes and words of the user that the messages beside a summary show. Rules, files
     and errors stay.
     """
@@ -155,7 +155,7 @@ def without_shown(ledger: Ledger, beside: Beside) -> Ledger:
 
 def rules_section(rules: Sequence[str], room: int, *, shown: str = "") -> str:
     """Return the user's rules alone, in at most `room` characters."""
-    return _section(RULES, rules, room, Beside(shown))
+    return _section(RULES, rules, room, KeptText(shown))
 
 
 def mechanical(
@@ -189,7 +189,7 @@ def _count_roles(opening: str, messages: Iterable[Message]) -> str:
     return f"{opening}{said}]" if said else ""
 
 
-def _section(title: str, entries: Sequence[str], room: int, beside: Beside = NOTHING_BESIDE) -> str:
+def _section(title: str, entries: Sequence[str], room: int, beside: KeptText = NOTHING_BESIDE) -> str:
     """Return the most important entries that fit, in order."""
     kept: dict[int, str] = {}
     room -= len(title) + 1

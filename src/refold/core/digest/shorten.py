@@ -23,7 +23,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Worth, choose
+from refold.core.digest.extract import CHARACTERS_PER_TOKEN, TermValues, choose
 from refold.core.digest.facts import Facts, Piece, term_ids
 from refold.core.digest.pieces import ends, head, is_safe, tail
 from refold.core.secrets.redact import find_secrets
@@ -322,7 +322,7 @@ def _informative_lines(text: str, source: ShortenSource, shown: str, room: int) 
     """Yield the lines that add most to the visible part of the text, best first."""
     facts, places = source.facts, {piece.number: span for piece, span in source.places}
     seen = source.covered | term_ids(facts.log, shown)
-    worth = Worth(facts, source.window * CHARACTERS_PER_TOKEN)
+    worth = TermValues(facts, source.window * CHARACTERS_PER_TOKEN)
     for piece in choose((piece for piece, _ in source.places), worth, seen, room).chosen:
         yield _line_around(text, places[piece.number])
 
