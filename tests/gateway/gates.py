@@ -20,7 +20,7 @@ class Clock:
         return self.now
 
 
-class Seen:
+class DecodedLine:
     """An application that is behind the gate, and remembers what reached it."""
 
     def __init__(self) -> None:
@@ -47,6 +47,6 @@ async def make_key(store, owner="anna", at=1.0, *, admin=False) -> str:
     return text
 
 
-def gate(store=None, rules=NAMED, clock=None) -> tuple[Access, Seen]:
-    inside = Seen()
+def gate(store=None, rules=NAMED, clock=None) -> tuple[Access, DecodedLine]:
+    inside = DecodedLine()
     return Access(inside, store or MemoryStore(), rules, clock or Clock()), inside

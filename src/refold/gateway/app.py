@@ -44,7 +44,7 @@ from refold.gateway.provider_state import (
     read_call,
 )
 from refold.gateway.recall_rounds import RecallRounds
-from refold.gateway.recognition import Seen, find_earlier, known_bytes
+from refold.gateway.recognition import DecodedLine, find_earlier, known_bytes
 from refold.gateway.request import (
     DIALECT_OF,
     Incoming,
@@ -350,14 +350,14 @@ class Gateway:
 
     async def _read(
         self, path: str, headers: dict[str, str], body: bytes, owner: str
-    ) -> tuple[Incoming | None, Seen | None]:
+    ) -> tuple[Incoming | None, DecodedLine | None]:
         """Read a call that carries a conversation, within the limits, and its messages. Each is None if it
         cannot be read.
         """
         server, host = self.resolved.settings.server, self._hosts.get(owner)
         limits = {"max_bytes": server.max_body_mb * MIB, "max_depth": server.max_depth}
 
-        def check_and_read() -> tuple[Incoming | None, Seen | None]:
+        def check_and_read() -> tuple[Incoming | None, DecodedLine | None]:
             try:
                 incoming = read_incoming(path, headers, body)
             except WireError:
@@ -375,7 +375,7 @@ class Gateway:
 
         return await run_text_work(len(body), check_and_read)
 
-    async def _take(self, ticket: Ticket, incoming: Incoming, seen: Seen | None, owner: str) -> None:
+    async def _take(self, ticket: Ticket, incoming: Incoming, seen: DecodedLine | None, owner: str) -> None:
         """Add a request to its conversation; if that fails the request is sent on unchanged."""
         if incoming.array is None or incoming.wishes.is_off:
             ticket.action = "off" if incoming.wishes.is_off else "passed"
@@ -396,7 +396,7 @@ class Gateway:
             ticket.action, ticket.exchange = "failed", None
 
     async def _host(
-        self, ticket: Ticket, incoming: Incoming, seen: Seen | None, host: OwnerConversations
+        self, ticket: Ticket, incoming: Incoming, seen: DecodedLine | None, host: OwnerConversations
     ) -> None:
         settings = host.resolved.settings
         if not settings.compaction.enabled:
@@ -448,7 +448,7 @@ class Gateway:
         self,
         ticket: Ticket,
         incoming: Incoming,
-        seen: Seen | None,
+        seen: DecodedLine | None,
         host: OwnerConversations,
         *,
         is_gap: bool = False,

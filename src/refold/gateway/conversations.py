@@ -35,11 +35,11 @@ from refold.engine.settings import ConversationSettings, budget_for, policy_for
 from refold.engine.state import Receipt, Sent, State
 from refold.gateway.recall_rounds import HiddenReplies
 from refold.gateway.recognition import (
+    DecodedLine,
     KnownHistory,
     Line,
     LiveBranches,
     Look,
-    Seen,
     boundary,
     chain_key,
     check_new,
@@ -96,7 +96,7 @@ class Moved(RefoldError):
 class NotStored(RefoldError):
     """The window of a request was made, but the store did not accept the request."""
 
-    def __init__(self, made: Made) -> None:
+    def __init__(self, made: PreparedWindow) -> None:
         super().__init__()
         self.made = made
 
@@ -116,7 +116,7 @@ class DamagedBranch(RefoldError):
         self.branches = frozenset((found.place.branch, *branches))
 
 
-class Made(Struct, frozen=True, dict=True):
+class PreparedWindow(Struct, frozen=True, dict=True):
     """A window, the folded branch it was made from, and the receipts of the compaction. `problem` is the
     reason if there is no window.
     """
@@ -151,8 +151,8 @@ class Made(Struct, frozen=True, dict=True):
         return window and assemble(window.fixed, self.sent.shown.messages(), self.sent.lead)
 
 
-def made_of(before: State, done: ActionOutcome) -> Made:
-    """The result of an action on a state, as a `Made` window."""
+def made_of(before: State, done: ActionOutcome) -> PreparedWindow:
+    """The result of an action on a state, as a `PreparedWindow`."""
     state = done.state
     receipts = state.receipts[len(before.receipts) :]
     window, sent = done.window, state.sent if done.window else state.folded
@@ -162,7 +162,7 @@ def made_of(before: State, done: ActionOutcome) -> Made:
         output = output_for(sent, state.frame, state.now("before_call"))
         if output < state.frame.budget.max_output:
             window = structs.replace(window, output=output)
-    return Made(window, sent, done.sent or Sent(sent.size), receipts, done.problem)
+    return PreparedWindow(window, sent, done.sent or Sent(sent.size), receipts, done.problem)
 
 
 class LiveBranch:
@@ -218,7 +218,7 @@ class LiveBranch:
         *,
         claims: bytes = b"",
         text_size: int = 0,
-    ) -> Made:
+    ) -> PreparedWindow:
         """Add the new messages of a request after the first `size` messages and make its window. `claims` is
         the hash that no other branch may hold, see `Batch.claims`; `text_size` is the size of the request's
         text.
@@ -229,7 +229,7 @@ class LiveBranch:
             NotStored: the window was made, but nothing was stored, or the outcome of the commit is unknown.
             StoreError: the branch cannot be read.
         """
-        made: Made | None = None
+        made: PreparedWindow | None = None
         expected, new = size, messages
 
         def act(state: State) -> ActionOutcome:
@@ -263,7 +263,7 @@ class LiveBranch:
         *,
         earlier: actions.AnsweredWindow | None = None,
         is_answered: bool = False,
-    ) -> Made:
+    ) -> PreparedWindow:
         """The window for the first `size` messages, if a client repeats a request and the branch has messages
         after it. Adds nothing to the branch and reads it in its state at that size. `earlier` is the
         same window if it was answered, see `actions.repeat_request`. With `is_answered` the window is not sent any more, and need not fit.
@@ -274,7 +274,7 @@ class LiveBranch:
         """
         state = await self.conversation.state_at(size)
 
-        def take() -> Made:
+        def take() -> PreparedWindow:
             done = actions.repeat_request(state, request, earlier)
             made = made_of(state, done)
             if made.is_plain:
@@ -291,7 +291,9 @@ class LiveBranch:
             raise NeedsBranch
         return made
 
-    def in_words(self, made: Made, twins: Mapping[int, Message], *, alternates: bool = False) -> Made:
+    def in_words(
+        self, made: PreparedWindow, twins: Mapping[int, Message], *, alternates: bool = False
+    ) -> PreparedWindow:
         """Rewrite a window for another upstream, with that upstream's twins of provider compactions, see
         `actions.RequestTerms`, and with the two sides in turn if it `alternates`.
         """
@@ -302,14 +304,14 @@ class LiveBranch:
         window = assemble(fixed, sent.shown.messages(), sent.lead)
         return structs.replace(made, window=window, sent=sent, note=sent_once(self.conversation.state, sent))
 
-    async def shrink(self, status: int | None, body: bytes, *, held: int | None = 0) -> Made:
+    async def shrink(self, status: int | None, body: bytes, *, held: int | None = 0) -> PreparedWindow:
         """The next smaller window after a provider refused a request as too long; `held` as in
         `actions.recover`.
 
         Raises:
             RecoverySpent: the response is no such refusal, or nothing smaller can be sent.
         """
-        made: Made | None = None
+        made: PreparedWindow | None = None
 
         def act(state: State) -> ActionOutcome:
             nonlocal made
@@ -323,11 +325,11 @@ class LiveBranch:
             raise made.problem
         return structs.replace(made, note=done.sent) if done.sent else made
 
-    async def take_count(self, made: Made, tokens: int) -> Made:
+    async def take_count(self, made: PreparedWindow, tokens: int) -> PreparedWindow:
         """The window of a request after the provider has counted it: the same one, or a smaller one if it does
         not fit.
         """
-        again: Made | None = None
+        again: PreparedWindow | None = None
 
         def act(state: State) -> ActionOutcome:
             nonlocal again
@@ -351,13 +353,13 @@ class LiveBranch:
             again, note=done.sent or again.note, receipts=(*made.receipts, *again.receipts)
         )
 
-    def count_sent(self, made: Made) -> int:
+    def count_sent(self, made: PreparedWindow) -> int:
         """Tokens of a request with its instructions, without the messages that only the provider holds."""
         return self.conversation.state.frame.instructions + made.sent.tokens
 
     async def answered(
         self,
-        made: Made,
+        made: PreparedWindow,
         outcome: CallResult,
         call_id: str,
         *,
@@ -386,7 +388,7 @@ class LiveBranch:
             delivery=delivery,
         )
 
-    def _estimated(self, made: Made, outcome: CallResult) -> Usage:
+    def _estimated(self, made: PreparedWindow, outcome: CallResult) -> Usage:
         """The usage of a call whose provider reported none, by our count."""
         state, dialect = self.conversation.state, DIALECTS[self.conversation.format]  # type: ignore[index]
         items = read_reply(outcome.reply) or ()
@@ -400,7 +402,7 @@ class TakenRequest(Struct, frozen=True):
     host: OwnerConversations
     live: LiveBranch
     line: Line
-    made: Made
+    made: PreparedWindow
     compactions: dict[int, Message]
     """Messages of the request that hold compactions made by a provider, by message number."""
     is_stored: bool = True
@@ -495,7 +497,7 @@ class OwnerConversations:
         settings: ConversationSettings,
         author: Summariser | None = None,
         upstream: str = "",
-        seen: Seen | None = None,
+        seen: DecodedLine | None = None,
         *,
         is_answered: bool = False,
     ) -> TakenRequest:
@@ -535,7 +537,7 @@ class OwnerConversations:
         settings: ConversationSettings,
         author: Summariser | None,
         upstream: str,
-        seen: Seen,
+        seen: DecodedLine,
         damaged: Sequence[DamagedBranch],
         *,
         is_answered: bool,
@@ -636,7 +638,7 @@ class OwnerConversations:
         self,
         live: LiveBranch,
         incoming: Incoming,
-        seen: Seen,
+        seen: DecodedLine,
         found: KnownHistory | None,
         settings: ConversationSettings,
         upstream: str,
@@ -711,7 +713,7 @@ class OwnerConversations:
         return await self.compactions.twins(compactions, here, talk.state) if compactions else {}
 
     async def note_compactions(
-        self, live: LiveBranch, made: Made, outcome: CallResult, upstream: str
+        self, live: LiveBranch, made: PreparedWindow, outcome: CallResult, upstream: str
     ) -> None:
         """Store the maker of each compaction in a reply, and the upstream that first received compactions of
         unknown origin.
@@ -723,13 +725,13 @@ class OwnerConversations:
         if self.compactions.unstored:
             await self.compactions.keep(self.engine.clock())
 
-    async def _read(self, incoming: Incoming, array: bytes) -> Seen:
+    async def _read(self, incoming: Incoming, array: bytes) -> DecodedLine:
         lines = self.table.lines(incoming.line_name, array)
         return await run_text_work(
             len(array), lambda: self.read(incoming, array, find_earlier(lines, incoming.line_name, array))
         )
 
-    def read(self, incoming: Incoming, array: bytes, earlier: Line | None = None) -> Seen:
+    def read(self, incoming: Incoming, array: bytes, earlier: Line | None = None) -> DecodedLine:
         """Read the messages of a request, except those that are equal to an earlier request's.
 
         Raises:

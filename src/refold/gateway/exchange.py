@@ -37,7 +37,7 @@ from refold.engine.conversation import warn_once
 from refold.engine.settings import ConversationSettings
 from refold.engine.state import Sent
 from refold.gateway import errors
-from refold.gateway.conversations import Made, OwnerConversations, TakenRequest
+from refold.gateway.conversations import OwnerConversations, PreparedWindow, TakenRequest
 from refold.gateway.joined_reply import JoinedStream, join_bodies
 from refold.gateway.marker import MarkedStream, is_structured, mark_reply, marker_text
 from refold.gateway.provider_state import (
@@ -155,7 +155,7 @@ class Ticket:
         self.action: Action = "passed"
         self.incoming: Incoming | None = None
         self.hosted: TakenRequest | None = None
-        self.made: Made | None = None
+        self.made: PreparedWindow | None = None
         self.is_kept = False
         self.exchange: Exchange | None = None
         """The exchange to store; None if the call carries no conversation."""
@@ -212,7 +212,7 @@ class Ticket:
             warn_once(hosted.live.conversation.window.warning)
         await self._use_window(hosted.made)
 
-    async def _use_window(self, made: Made) -> None:
+    async def _use_window(self, made: PreparedWindow) -> None:
         incoming, hosted, added = self.incoming, self.hosted, self._added
         assert incoming is not None
         assert hosted is not None
@@ -337,13 +337,15 @@ class Ticket:
             )
             return self.body
 
-    async def _in_words(self, incoming: Incoming, hosted: TakenRequest, made: Made, target: Target) -> bytes:
+    async def _in_words(
+        self, incoming: Incoming, hosted: TakenRequest, made: PreparedWindow, target: Target
+    ) -> bytes:
         twins = await hosted.host.twins(hosted.live, hosted.compactions, target.name)
         is_in_turn = target.alternates == self.targets[0].alternates or not made.sent.lead.messages
         if not twins and not made.sent.made and is_in_turn:
             return self.body
 
-        def write() -> tuple[bytes, Made]:
+        def write() -> tuple[bytes, PreparedWindow]:
             rewritten = hosted.live.in_words(made, twins, alternates=target.alternates)
             return with_fields(
                 body_of(incoming, hosted, rewritten), {**self._added, **self._thinking_off}
@@ -475,7 +477,7 @@ class Ticket:
             headers["x-refold-thinking"] = f"off; {problem}"
         return [(name.encode(), _header(value)) for name, value in headers.items()]
 
-    def _window_headers(self, hosted: TakenRequest, made: Made) -> dict[str, str]:
+    def _window_headers(self, hosted: TakenRequest, made: PreparedWindow) -> dict[str, str]:
         talk = hosted.live.conversation
         headers = {"x-refold-conversation": talk.id, "x-refold-branch": talk.branch}
         if done := {receipt.decision for receipt in made.receipts}:
@@ -490,7 +492,7 @@ class Ticket:
         return headers
 
 
-def _numbers(made: Made, body: bytes, dialect: Dialect) -> dict[int, int]:
+def _numbers(made: PreparedWindow, body: bytes, dialect: Dialect) -> dict[int, int]:
     """The numbers of messages in the branch, by their index in the list of a body."""
     if made.window is None:
         return {}

@@ -27,7 +27,7 @@ from refold.core.identity import extend_chain
 from refold.core.prompt_cache import NO_SEQ
 from refold.core.shown import Edit
 from refold.gateway.joined_reply import shown_parts
-from refold.gateway.recognition import Seen, chain_key
+from refold.gateway.recognition import DecodedLine, chain_key
 from refold.gateway.request import Incoming
 from refold.model.dialect import Dialect
 from refold.model.errors import RefoldError, StoreError, WireError
@@ -90,7 +90,7 @@ class RecallOffer(Struct, frozen=True):
     incoming: Incoming
     name: str
     """The tool's name in this request."""
-    seen: Seen | None
+    seen: DecodedLine | None
     """The messages of the request, if they were read and nothing was put back."""
     history: bytes = b""
     """The hash of the history that the client sent; empty if the provider holds part of it."""
@@ -325,8 +325,8 @@ class HiddenReplies:
     async def offer(
         self,
         incoming: Incoming,
-        seen: Seen | None,
-        read_line: Callable[[Incoming, bytes], Seen],
+        seen: DecodedLine | None,
+        read_line: Callable[[Incoming, bytes], DecodedLine],
         *,
         is_continued: bool,
     ) -> RecallOffer | None:

@@ -103,7 +103,7 @@ class Line(Struct, frozen=True):
         return self.hashes[at] if self.replied is not None and at < len(self) else b""
 
 
-class Seen(Struct, frozen=True):
+class DecodedLine(Struct, frozen=True):
     """A line, and its decoded messages from number `first` on."""
 
     line: Line
@@ -141,7 +141,7 @@ def chain_key(owner: str, name: str) -> bytes:
     return sha256(f"{owner}\0{name}".encode("utf-8", "surrogatepass")).digest()
 
 
-def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = None) -> Seen:
+def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = None) -> DecodedLine:
     """Read the messages of a request, except those that are equal to the previous request's.
 
     Raises:
@@ -158,16 +158,18 @@ def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = 
     replied = before.replied if is_replied else _first_reply(reading.messages, known)
     earlier = tuple(number for number in before.compactions if number < known)
     compactions = (*earlier, *_compactions(reading.messages, known))
-    return Seen(Line(reading.history, before.offset, hashes, replied, compactions), known, reading.messages)
+    return DecodedLine(
+        Line(reading.history, before.offset, hashes, replied, compactions), known, reading.messages
+    )
 
 
-def _read_all(reading: Reading, dialect: Dialect, key: bytes) -> Seen:
+def _read_all(reading: Reading, dialect: Dialect, key: bytes) -> DecodedLine:
     items = reading.messages
     offset = _count_leading(items) if dialect.name != "anthropic" else 0
     messages = items[offset:]
     hashes = tuple(_chained(start_chain(key), messages, key))
     replied, compactions = _first_reply(messages, 0), tuple(_compactions(messages, 0))
-    return Seen(Line(reading.history, offset, hashes, replied, compactions), 0, messages)
+    return DecodedLine(Line(reading.history, offset, hashes, replied, compactions), 0, messages)
 
 
 def _chained(chain: bytes, messages: Sequence[Message], key: bytes) -> Iterator[bytes]:

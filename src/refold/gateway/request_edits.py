@@ -19,7 +19,7 @@ from refold.core.budget import OutputRoom
 from refold.core.prompt_cache import unmarked, within_limit
 from refold.core.shown import handle_of
 from refold.core.stages.parts import unread_from
-from refold.gateway.conversations import Made, TakenRequest
+from refold.gateway.conversations import PreparedWindow, TakenRequest
 from refold.gateway.request import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit, WireError
 from refold.model.message import Message, Reasoning
@@ -32,7 +32,7 @@ from refold.wire.sse import parse_event
 MARK = b'"cache_control"'
 
 
-def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
+def body_of(incoming: Incoming, hosted: TakenRequest, made: PreparedWindow) -> bytes:
     """The body to send for a request.
 
     Raises:
@@ -49,7 +49,7 @@ def body_of(incoming: Incoming, hosted: TakenRequest, made: Made) -> bytes:
     return encode_window(_request(incoming, window), window)
 
 
-def _as_sent(incoming: Incoming, hosted: TakenRequest, made: Made, window: Window) -> Window:
+def _as_sent(incoming: Incoming, hosted: TakenRequest, made: PreparedWindow, window: Window) -> Window:
     """The window with the client's own encoding of every unchanged message. Changed messages get the cache
     marks of this request, and not those that they had when they were new.
     """
@@ -161,7 +161,7 @@ def _is_in_unthought_loop(newest_first: Iterable[Message]) -> bool:
     return first is not None and not (first.parts and isinstance(first.parts[0], Reasoning))
 
 
-def without_thoughts(incoming: Incoming, made: Made) -> dict[str, Raw]:
+def without_thoughts(incoming: Incoming, made: PreparedWindow) -> dict[str, Raw]:
     """The field that turns thinking off, if the window has lost the thoughts of the tool loop in progress."""
     if made.window is None or made.is_plain or not thinking_budget(incoming.fields):
         return {}
@@ -233,7 +233,7 @@ def thinking_budget(fields: Mapping[str, Raw]) -> int:
         return 0
 
 
-def lowered_fields(incoming: Incoming, made: Made) -> dict[str, Raw]:
+def lowered_fields(incoming: Incoming, made: PreparedWindow) -> dict[str, Raw]:
     """The fields of a request that ask for more output than its window allows, with the allowed output."""
     output = made.window.output if made.window else None
     if output is None:
@@ -242,13 +242,13 @@ def lowered_fields(incoming: Incoming, made: Made) -> dict[str, Raw]:
     return {name: write(output) for name, count in stated.items() if count is not None and count > output}
 
 
-def output_header(incoming: Incoming, made: Made) -> str:
+def output_header(incoming: Incoming, made: PreparedWindow) -> str:
     """The original and the lowered output limit, for a header."""
     output = made.window.output if made.window else None
     return f"{incoming.max_output}->{output}"
 
 
-def cut_unread(made: Made) -> str:
+def cut_unread(made: PreparedWindow) -> str:
     """The messages after the newest reply that were cut, because they alone did not fit, for a header: `#m8 5100->1200`."""
     sent, cut = made.sent, list[str]()
     items = sent.items.items
