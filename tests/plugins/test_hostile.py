@@ -19,7 +19,7 @@ from refold.plugins import RequestChange, map_texts
 from refold.testing import ScriptedUpstream
 from refold.wire.message import decode_messages
 from tests.gateway.conftest import served
-from tests.plugins.loaded import plugin, using
+from tests.plugins.plugin_setup import plugin, using
 
 TURNS = 24
 HANG = threading.Event()
