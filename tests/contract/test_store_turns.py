@@ -158,3 +158,9 @@ async def test_whatever_is_typed_gives_results_or_a_clear_word(store, words):
             found = error
         assert isinstance(found, list | str) or (found.hint and not isinstance(found, StoreError))
     await engine.rest()
+
+
+async def test_a_message_has_all_words_only_if_every_word_of_the_query_is_in_it(store):
+    await say(store, await begin(store), "the time in minutes", "the boat")
+    assert [one.is_whole for one in await store.search(ANNA, "minutes time")] == [True]
+    assert not any(one.is_whole for one in await store.search(ANNA, "thirty minutes missing time"))

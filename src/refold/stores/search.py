@@ -97,7 +97,8 @@ def find_messages(query: Query, source: MatchSource, limit: int) -> Generator[An
             branch=one.branch,
             seq=one.seq,
             score=one.score,
-            is_whole=one.is_whole,
+            is_whole=one.is_whole
+            and len(weights) >= len(query.terms),  # a term that is nowhere has no weight
         )
         for one in ranked
         if one.is_match or (one.branch, one.seq) in kept
