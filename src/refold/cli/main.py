@@ -32,6 +32,7 @@ from refold.cli.commands import (
     expire,
     export,
     import_,
+    jobs,
     keys,
     limits,
     local,
@@ -51,6 +52,7 @@ from refold.cli.commands import (
     show,
     stats,
     undo,
+    worker,
 )
 from refold.cli.options import LINE, one_spelling
 from refold.model.errors import ConfigError, RefoldError
@@ -61,12 +63,13 @@ COMMANDS = (
     *(import_, undo, pin, off, rerun, new, resume, delete, expire),
     *(replay, serve, dashboard, chat, demo, mcp),
     *(db, keys, config, plugins, local, completion),
+    *(worker, jobs),
 )
 SECTIONS = {
     "Start here": "serve dashboard chat demo context conversations show",
     "Stored conversations": "stats sessions search recall diff compact undo rerun pin unpin off on new resume import export delete expire",
     "Transcripts and models": "check replay models limits local",
-    "The gateway and its store": "config keys plugins db doctor mcp completion",
+    "The gateway and its store": "config keys plugins db doctor worker jobs mcp completion",
 }
 WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
 """Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""

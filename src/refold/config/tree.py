@@ -199,6 +199,11 @@ class ServerSettings(Section, frozen=True):
         ),
     ] = None
     """Without one, /metrics is at the gateway's own port, and needs an admin key if there are keys."""
+    workers: Annotated[
+        int,
+        Meta(ge=1, le=256, description="Processes that serve the port, on one store; see docs/cluster.md."),
+    ] = 1
+    """One process serves a few hundred requests per second, more than one person's agents send."""
     drain_s: Annotated[
         float,
         Meta(
@@ -565,6 +570,36 @@ class PluginSettings(Section, frozen=True):
     """A plugin that cannot be loaded is left out with a warning. Name one here that protects your data."""
 
 
+class ClusterSettings(Section, frozen=True):
+    """Several processes on one PostgreSQL; see docs/cluster.md."""
+
+    jobs: Annotated[
+        bool,
+        Meta(
+            description="Let `refold worker` write summaries and clean up, by jobs in the store; PostgreSQL only."
+        ),
+    ] = False
+    """One process needs no worker, and with this setting and no worker no model would write summaries."""
+    concurrency: Annotated[
+        int, Meta(ge=1, le=256, description="Jobs that one worker runs at the same time.")
+    ] = 8
+    """A job mostly waits for a model, and holds no connection to the database meanwhile."""
+    lease_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=3_600,
+            description="Seconds after which the job of a process that gives no sign is free for another.",
+        ),
+    ] = 60.0
+    """Longer than a pause of the machine. A process gives three signs in this time."""
+    grace_s: Annotated[
+        float,
+        Meta(ge=0, le=600, description="Seconds for the jobs in progress when a worker is told to stop."),
+    ] = 25.0
+    """Most summaries are written within it; container platforms kill a process after 30 seconds."""
+
+
 class UpstreamSettings(Section, frozen=True):
     """A provider, or a server of your own. A well-known name needs no other settings."""
 
@@ -658,6 +693,7 @@ class Settings(Struct, frozen=True):
     summariser: SummariserSettings = SummariserSettings()
     notify: Notify = Notify()
     plugins: PluginSettings = PluginSettings()
+    cluster: ClusterSettings = ClusterSettings()
     upstreams: dict[str, UpstreamSettings] = {}
     """By name, those of the strongest source first, each as it was written. If there is none, the gateway
     uses the providers that it finds by itself."""
@@ -696,6 +732,7 @@ list cannot forget to exclude one."""
 SHORT_FLAGS = {
     "server.host": "--host",
     "server.port": "--port",
+    "server.workers": "--workers",
     "store.url": "--store",
     "compaction.preset": "--preset",
     "compaction.window": "--window",

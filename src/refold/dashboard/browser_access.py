@@ -58,8 +58,11 @@ class BrowserSessions:
         self,
         clock: Callable[[], float] = time.time,
         new_secret: Callable[[], str] = lambda: secrets.token_urlsafe(32),
+        *,
+        secret: str = "",
     ) -> None:
-        self._clock, self._new_secret, self._secret = clock, new_secret, new_secret().encode()
+        """Processes with the same `secret` take each other's tokens; without one this process has its own."""
+        self._clock, self._new_secret, self._secret = clock, new_secret, (secret or new_secret()).encode()
         self._sessions: dict[str, BrowserSession] = {}
         self._ends: dict[str, asyncio.Event] = {}
 

@@ -93,7 +93,7 @@ from refold.engine.settings import (
 )
 from refold.engine.state import Bill, Receipt, Sent, State, SummaryAuthor, author_of
 from refold.engine.status import Preview, Status, preview_of, status_of
-from refold.engine.summary_jobs import CLOSED, REPLACED, SummaryJobs, settled, summariser_of
+from refold.engine.summary_jobs import CLOSED, REPLACED, JobResult, SummaryJobs, settled, summariser_of
 from refold.model.dialect import Dialect
 from refold.model.errors import (
     ConfigError,
@@ -112,6 +112,7 @@ from refold.model.message import Message, Text, ToolCall, ToolResult, holds_comp
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import Fixed, Window
+from refold.ports.jobs import SessionOrder, SummaryOrder, SummaryQueue
 from refold.ports.models import (
     Ask,
     CountingUpstream,
@@ -368,6 +369,7 @@ class Conversation:
             summariser=None if state.frame.policy.recipe.strategy == "extractive" else author,
             price=dollars_for,
             max_spend=settings.max_spend,
+            lease_s=settings.lease_s,
         )
         self._session_summaries = SessionSummaries(journal, self._jobs, lambda: self._state)
 
@@ -1649,6 +1651,31 @@ class Conversation:
     @summariser.setter
     def summariser(self, summariser: Summariser | None) -> None:
         self._jobs.summariser = summariser
+
+    @property
+    def queue(self) -> SummaryQueue | None:
+        """Has summaries written by other processes; None writes them in this one."""
+        return self._jobs.queue
+
+    @queue.setter
+    def queue(self, queue: SummaryQueue | None) -> None:
+        self._jobs.queue = queue
+
+    async def fulfil(self, order: SummaryOrder | SessionOrder) -> JobResult:
+        """Write the summary that another process has ordered, and store it; a worker calls this. It is used by
+        the process that goes on with the conversation.
+
+        Raises:
+            ConfigError: there is no summariser.
+            RefoldError: the store failed; the order can be tried again.
+        """
+        if self.summariser is None:
+            raise ConfigError("no model writes summaries here", hint="see the settings of the summariser")
+        async with self._locked():
+            state = await self._current()
+        if isinstance(order, SessionOrder):
+            return await self._session_summaries.fulfil(order.session, self.summariser)
+        return await self._jobs.fulfil(order, self.summariser, state)
 
     @property
     def state(self) -> State:

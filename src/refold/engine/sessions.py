@@ -32,6 +32,7 @@ from refold.engine.state import State
 from refold.engine.summary_jobs import (
     CLOSED,
     MOVED_ON,
+    JobResult,
     SummariserCall,
     SummaryJobs,
     attach,
@@ -44,6 +45,7 @@ from refold.engine.summary_source import SummarySource
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.ports import records
+from refold.ports.jobs import SessionOrder, SummaryQueue
 from refold.ports.models import Summariser
 from refold.ports.records import Batch, Carries, Compaction, Head, Session, StoredSummary
 from refold.ports.store import Store
@@ -412,8 +414,45 @@ class SessionSummaries:
 
     def begin(self, closed: str, job: asyncio.Task[Summary | None] | None) -> None:
         """Start the summary of a closed session, after the `job` that was already writing about it."""
-        if self._jobs.summariser is not None and self._journal.keeps_content:
+        if self._jobs.summariser is None or not self._journal.keeps_content:
+            return
+        if self._jobs.queue is not None:
+            self._hold(in_background(self._order(closed, self._jobs.queue)))
+        else:
             self._hold(in_background(self._summarise(closed, self._jobs.summariser, job)))
+
+    async def _order(self, closed: str, queue: SummaryQueue) -> None:
+        """Have a worker summarise a closed session."""
+        head, frame = self._journal.head, self._current().frame
+        order = SessionOrder(
+            owner=head.owner,
+            conversation=head.conversation,
+            branch=head.branch,
+            session=closed,
+            model=self._journal.model,
+            budget=frame.budget,
+            policy=frame.policy,
+        )
+        try:
+            await queue.order_session(order)
+        except RefoldError as error:
+            _log.warning("the summary of a closed session could not be queued: %s", type(error).__name__)
+
+    async def fulfil(self, which: str, summariser: Summariser) -> JobResult:
+        """Write the summary of a closed session, in the process of a worker. One that a model has written for its beginning is
+        continued.
+
+        Raises:
+            RefoldError: the store failed, or no summary could be written; the order can be tried again.
+        """
+        closed = await self._without_summary(which, is_awaited=False)
+        if closed is None:
+            return JobResult()
+        store, owner = self._journal.store, self._journal.head.owner
+        known = [one for one in await store.unfinished(owner, closed.session.branch) if one.base == which]
+        written = await store.written(owner, [one.id for one in known if one.state == "summarised"])
+        earlier = max((one.summary for one in written if one.summary.text), key=_last, default=None)
+        return await self._write(closed, summariser, earlier, is_awaited=False)
 
     async def ensure_written(self, session: Session) -> None:
         """Wait for the summary of a session that is to be resumed, if it has only a digest and does not fit
@@ -471,7 +510,7 @@ class SessionSummaries:
 
     async def _write(
         self, closed: ClosedSession, summariser: Summariser, earlier: Summary | None, *, is_awaited: bool
-    ) -> None:
+    ) -> JobResult:
         question, state = SummariserCall(summariser), self._current()
         source, request = source_of(state, closed, earlier)
 
@@ -491,6 +530,7 @@ class SessionSummaries:
             raise
         if result.summary is not None:
             await self._attach(closed.session, result.summary)
+        return result
 
     async def _attach(self, session: Session, summary: Summary) -> None:
         journal = self._journal
@@ -501,6 +541,10 @@ class SessionSummaries:
         for one in await store.unfinished(owner, session.branch):
             if one.base == session.id and one.state != "running":
                 await supersede_job(store, owner, one, USED)
+
+
+def _last(summary: Summary) -> int:
+    return summary.last
 
 
 def _result(job: asyncio.Task[Summary | None] | None) -> Summary | None:

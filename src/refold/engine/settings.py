@@ -33,7 +33,7 @@ from refold.engine.arguments import (
 )
 from refold.engine.events import Listener
 from refold.engine.state import Secrecy, State
-from refold.engine.summary_jobs import FunctionSummariser
+from refold.engine.summary_jobs import LEASE_S, FunctionSummariser
 from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
@@ -110,6 +110,8 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     max_spend: float | None = None
     """Dollars that summaries may cost; None for no limit."""
     on_event: Listener | None = None
+    lease_s: float = LEASE_S
+    """Lease on a summary job."""
     cache: SummaryCache | None = None
     """A cache of summaries, for a summariser that is given by its name. An engine gives its own."""
     summarisers: tuple[Provider, ...] = ()

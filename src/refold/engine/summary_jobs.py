@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -28,6 +29,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 from msgspec import Struct, structs
 
+from refold.core.assemble import assemble
 from refold.core.plan import SummaryRequest
 from refold.core.prompts import Count
 from refold.engine import actions
@@ -41,6 +43,7 @@ from refold.model.errors import Conflict, RefoldError, StoreError
 from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
+from refold.ports.jobs import SummaryOrder, SummaryQueue
 from refold.ports.models import PaidQuestion, Summariser, SummaryFunction, SummaryTask
 from refold.ports.records import Batch, Call, Compaction, CompactionState, Embedding, Session, StoredSummary
 from refold.ports.store import SessionRows, Store
@@ -71,6 +74,8 @@ PAUSE_S = 60.0
 PATIENCE_S, POLL_S = 60.0, 0.2
 """How long a caller waits for a summary that another process writes, and how often it polls: about as long as
 its own request would take, and much cheaper than a second answer."""
+QUEUE_POLL_S = 2.0
+"""How often a process looks at a summary that a worker writes, if it is not told of its end."""
 BILLS = 20
 """How many times the commit of a bill is retried after a conflict."""
 MOVED_ON = "the conversation has moved on to another session"
@@ -102,6 +107,8 @@ class PendingSummary(Struct, frozen=True):
     session: str
     last: int
     first: int = 0
+    is_queued: bool = False
+    """Whether another process writes it: then it goes on if this conversation is closed."""
 
 
 class SummaryJobs:
@@ -120,11 +127,14 @@ class SummaryJobs:
         summariser: Summariser | None,
         price: Price,
         max_spend: float | None = None,
+        lease_s: float = LEASE_S,
     ) -> None:
         self.summariser = summariser
         """Writes the summaries; None for digests only. A job that has begun keeps the summariser it began
         with."""
-        self.leases, self.breaker = LeasedJobs(journal, holder), Breaker(journal, max_spend)
+        self.queue: SummaryQueue | None = None
+        """Has them written by another process; None writes them in this one."""
+        self.leases, self.breaker = LeasedJobs(journal, holder, lease_s), Breaker(journal, max_spend)
         self._journal, self._current, self._events, self._price = journal, current, events, price
         self._task: asyncio.Task[Summary | None] | None = None
         self._asked: PendingSummary | None = None
@@ -313,7 +323,8 @@ class SummaryJobs:
         task.cancel()
         await asyncio.wait({task})
         if task.cancelled() and asked is not None:
-            self.report_discarded(asked.first, asked.last, reason)
+            if not asked.is_queued:
+                self.report_discarded(asked.first, asked.last, reason)
             if self._asked is asked:
                 self._asked = None
 
@@ -362,7 +373,13 @@ class SummaryJobs:
     ) -> Coroutine[Any, Any, Summary | None]:
         self._has_skipped = False
         session = session or self._journal.session
-        asked = PendingSummary(self.place_of(state, session.id), session.id, request.last, request.first)
+        asked = PendingSummary(
+            self.place_of(state, session.id),
+            session.id,
+            request.last,
+            request.first,
+            is_queued=self._queue_for(focus) is not None,
+        )
         self._asked = asked
         return self._run(asked, request, summariser, focus, state, session)
 
@@ -380,7 +397,7 @@ class SummaryJobs:
             if await self._is_in_effect(asked):
                 summary = await self._summarise(asked, request, summariser, focus, state, session)
         except asyncio.CancelledError:
-            if asked in self._detached:
+            if asked in self._detached and not asked.is_queued:
                 self.report_discarded(asked.first, asked.last, CLOSED)
             raise
         finally:
@@ -483,10 +500,97 @@ class SummaryJobs:
             is_wanted=self.is_awaited(),
             is_enough=is_enough,
         )
+        if asked.is_queued and (queue := self.queue) is not None:
+            order = partial(self._order, request, state)
+            spec = structs.replace(spec, queue=queue, order=order)
         result = await self.run(request, spec, session)
+        if asked.is_queued and result.is_asked:
+            self._report_written_elsewhere(request, result)
         if result.has_failed or result.not_asked:
-            self._failed, self._problem = place, result.not_asked or question.failure or MODEL_FAILED
+            problem = result.not_asked or result.error or question.failure or MODEL_FAILED
+            self._failed, self._problem = place, problem
         return result.summary
+
+    def _queue_for(self, focus: str) -> SummaryQueue | None:
+        """Return the queue for a job. One with a focus stays here: the focus is a user's text, and an order holds none."""
+        return self.queue if not focus and self._journal.keeps_content else None
+
+    def _order(self, request: SummaryRequest, state: State, planned: Compaction) -> SummaryOrder:
+        head = self._journal.head
+        return SummaryOrder(
+            owner=head.owner,
+            conversation=head.conversation,
+            branch=planned.branch,
+            session=planned.base,
+            id=planned.id,
+            recipe=planned.recipe,
+            size=state.size,
+            first=request.first,
+            last=request.last,
+            items=tuple(item.seq for item in request.items),
+            kept=tuple(item.seq for item in request.kept),
+            max_tokens=request.max_tokens,
+            turn_from=request.turn_from,
+            apart=tuple(sorted(request.apart)),
+            since=request.since,
+            model=self._journal.model,
+            budget=state.frame.budget,
+            policy=state.frame.policy,
+            has_sent=state.window is not None,
+            is_awaited=self.is_awaited(),
+        )
+
+    def _report_written_elsewhere(self, request: SummaryRequest, result: JobResult) -> None:
+        summary = result.summary
+        asked = ((summary.model, summary.usage),) if summary else ()
+        event = self._events.summary_event(
+            request, summary, asked, result.error or UNFIT, is_awaited=self.is_awaited()
+        )
+        self._events.put([event])
+        self._events.deliver()
+
+    async def fulfil(self, order: SummaryOrder, summariser: Summariser, state: State) -> JobResult:
+        """Write the summary of an order, in the process of a worker. `state` is the branch as it is now.
+
+        Raises:
+            RefoldError: the store failed, or the branch is damaged; the order can be tried again.
+        """
+        journal, owner = self._journal, self._journal.head.owner
+        session = await journal.store.session(owner, order.session)
+        if session is None or not await self._is_session_in_effect(session.id):
+            return JobResult()
+        frame = structs.replace(state.frame, policy=order.policy, budget=order.budget)
+        found = await journal.store.last_change(owner, session.id, ("summarise", "reduce"))
+        state = structs.replace(state, frame=frame)
+        state = state.showing(await journal.shown_after(state, found, order.size))
+        request, question = _request_of(order, state), SummariserCall(summariser)
+
+        async def write() -> Summary | None:
+            source = await self._source(state)
+            if order.has_sent and source.sent is None:
+                folded = state.folded
+                sent = assemble(frame.fixed, folded.shown.messages(), folded.lead)
+                source = structs.replace(source, sent=sent)
+            if not await self._is_session_in_effect(session.id):
+                raise Conflict("the conversation has moved on")
+            task = partial(source.task, request, "")
+            return await self.answer(
+                question, request, task, source.text_size, is_awaited=lambda: order.is_awaited
+            )
+
+        spec = structs.replace(
+            self.job_spec(question, write, order.recipe),
+            is_wanted=order.is_awaited,
+            is_enough=lambda last: (
+                session.id == journal.session.id and not order.is_awaited and self._is_enough(request, last)
+            ),
+        )
+        result = await self.leases.summarise(request, spec, session)
+        self.breaker.note(result)
+        return structs.replace(result, error=question.failure) if result.has_failed else result
+
+    async def _is_session_in_effect(self, which: str) -> bool:
+        return which == self._journal.session.id or await self.leases.is_folded(which)
 
     async def _source(self, state: State) -> SummarySource:
         """Return the messages that a summary is made from: the whole conversation, or the part that no model
@@ -580,6 +684,22 @@ class SummaryJobs:
         return self._asked is not None
 
 
+def _request_of(order: SummaryOrder, state: State) -> SummaryRequest:
+    """Return the request of an order, with the messages as the session shows them."""
+    shown = {item.seq: item for item in state.folded.items.items}
+    return SummaryRequest(
+        first=order.first,
+        last=order.last,
+        items=tuple(shown[number] for number in order.items if number in shown),
+        kept=tuple(shown[number] for number in order.kept if number in shown),
+        previous=state.folded.summaries,
+        max_tokens=order.max_tokens,
+        turn_from=order.turn_from,
+        apart=frozenset(order.apart),
+        since=order.since,
+    )
+
+
 def _is_replaceable(summary: Summary, state: State) -> bool:
     """Whether the newest summary covers these messages, and no model has described all of them yet."""
     shown = state.folded.summaries
@@ -618,6 +738,10 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Whether a caller waits: then a recent failure is retried at once."""
     is_enough: Callable[[int], bool] = lambda _: False
     """Whether a summary up to this message, by another job, would do as well."""
+    queue: SummaryQueue | None = None
+    """Takes the job to another process; None runs it in this one."""
+    order: Callable[[Compaction], SummaryOrder] | None = None
+    """Makes the order for the queue."""
 
 
 class JobResult(Struct, frozen=True):
@@ -629,6 +753,8 @@ class JobResult(Struct, frozen=True):
     is_asked: bool = False
     not_asked: str = ""
     """Why no model may be asked about these messages."""
+    error: str = ""
+    """Why a model wrote none, if it is known."""
 
     @property
     def has_failed(self) -> bool:
@@ -683,12 +809,19 @@ class LeasedJobs:
                 ready = written if written and (ready is None or written.last >= ready.last) else ready
             elif written is not None and await self.is_folded(one.base):
                 late = written if late is None or written.last >= late.last else late
+            elif one.state == "planned" and await self._may_be_queued(one):
+                continue
             elif one.state != "running" and (self.holder, one.id) not in _in_hand:
                 base = await self.journal.store.session(owner, one.base)
                 reason = UNDONE if base is not None and base.state == "undone" else MOVED_ON
                 await supersede_job(self.journal.store, owner, one, reason)
                 discarded += [(written, reason)] if written is not None else []
         return StoredResults(ready, late, tuple(discarded))
+
+    async def _may_be_queued(self, planned: Compaction) -> bool:
+        """Whether a worker may still write the summary of a job, and a digest stands for its messages meanwhile."""
+        is_recent = planned.at > self.journal.clock() - MAX_WRITE_S
+        return is_recent and await self.is_folded(planned.base)
 
     async def is_folded(self, which: str) -> bool:
         """Whether a session was closed by a compaction, and only compactions followed it."""
@@ -729,6 +862,9 @@ class LeasedJobs:
         planned = await self.journal.store.plan(self.journal.head.owner, work)
         if planned.state not in IN_PROGRESS:
             return JobResult(await self._stored_summary(planned))
+        if spec.queue is not None and spec.order is not None:
+            await spec.queue.order_summary(spec.order(planned))
+            return await self._written_elsewhere(planned, spec, spec.queue)
         key = (self.holder, planned.id)
         if key in _in_hand:
             return JobResult(await self._wait_for(planned, spec))
@@ -737,6 +873,30 @@ class LeasedJobs:
             return await self._do(planned, spec)
         finally:
             _in_hand.discard(key)
+
+    async def _written_elsewhere(self, planned: Compaction, spec: JobSpec, queue: SummaryQueue) -> JobResult:
+        """Wait until a worker has ended a job, and return its result. The row says so; a job that a worker dropped without
+        changing its row is no longer queued.
+        """
+        owner, store = self.journal.head.owner, self.journal.store
+        ends, known = time.monotonic() + MAX_WRITE_S, None
+        with queue.watch(planned.id) as changed:
+            while time.monotonic() < ends:
+                changed.clear()
+                with suppress(StoreError):
+                    known = await store.compaction(owner, planned.id)
+                    if known is None or known.state not in IN_PROGRESS:
+                        break
+                    if not await queue.is_queued(planned.id):
+                        known = await store.compaction(owner, planned.id)
+                        break
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), QUEUE_POLL_S)
+        if known is not None and (found := await self._stored_summary(known)) is not None:
+            return JobResult(found, is_asked=True)
+        if known is not None and known.state == "failed":
+            return JobResult(is_asked=True, error=known.error)
+        return await self._result_elsewhere(planned, spec) or JobResult()
 
     async def _result_elsewhere(self, work: Compaction, spec: JobSpec) -> JobResult | None:
         """Return the result of another job on the same session with another end; None if there is no use for
@@ -749,11 +909,18 @@ class LeasedJobs:
         for one in [one for one in known if one.base == work.base and one.id != work.id]:
             is_made_alike = one.recipe == spec.recipe or not spec.is_wanted
             serves = is_made_alike and spec.is_enough(one.cut)
-            if self._is_at_work(one) and (serves or not spec.is_wanted):
+            if (serves or not spec.is_wanted) and await self._is_in_progress(one, spec.queue):
+                if spec.queue is not None:
+                    return await self._written_elsewhere(one, spec, spec.queue)
                 return JobResult(await self._wait_for(one, spec))
             if serves and (found := await self._stored_summary(one)) is not None:
                 return JobResult(found)
         return None
+
+    async def _is_in_progress(self, one: Compaction, queue: SummaryQueue | None) -> bool:
+        """Whether a process is at work on a job, or will be because a worker gets it."""
+        is_queued = queue is not None and one.state in IN_PROGRESS and await queue.is_queued(one.id)
+        return is_queued or self._is_at_work(one)
 
     def _is_at_work(self, one: Compaction) -> bool:
         """Whether the job's lease is alive."""
@@ -898,7 +1065,8 @@ def is_from_later(claimed: Compaction, now: float, lease_s: float = LEASE_S) -> 
 async def sweep(store: Store, owner: str, now: float) -> int:
     """Clean up after crashed processes, and return the number of jobs.
 
-    A job with an expired lease is free again; a job for a session that has ended is superseded.
+    A job with an expired lease is free again; a job for a session that has ended is superseded. If a digest has taken
+    the place of its messages a moment ago, the job is left alone: another process may wait for the summary.
     """
     swept = 0
     for one in await store.unfinished(owner):
@@ -906,7 +1074,9 @@ async def sweep(store: Store, owner: str, now: float) -> int:
         if one.state == "running" and not is_left:
             continue
         session = await store.session(owner, one.base)
-        if session is None or session.last is not None:
+        is_folded = session is not None and has_own_summary(session)
+        is_recent = is_folded and session is not None and (session.closed_at or 0.0) > now - MAX_WRITE_S
+        if session is None or (session.last is not None and not is_recent):
             swept += await supersede_job(store, owner, one, LEFT)
         elif is_left:
             swept += await store.give_up(owner, one.id, one.holder, "planned", LEFT)

@@ -421,6 +421,7 @@ async def status(admin: Admin, request: Request) -> object:
         "plugins": [
             {"name": one.plugin.name, "version": one.plugin.version, "calls": _calls(one)} for one in active()
         ],
+        "jobs": await _jobs(admin),
         "conversations": [structs.asdict(one) for one in await host.engine.conversations(limit=20)],
     }
 
@@ -431,6 +432,16 @@ def _calls(one: LoadedPlugin) -> dict[str, dict[str, int]]:
     for (point, outcome), count in one.guard.counts.items():
         found.setdefault(point, {})[outcome] = count
     return found
+
+
+async def _jobs(admin: Admin) -> dict[str, object]:
+    """Where summaries are written, and the queue of the workers in numbers."""
+    queue = admin.gateway.jobs
+    if queue is None:
+        return {"run_by": "this process"}
+    return {"run_by": "workers; this process if a summary needs the client's own key"} | structs.asdict(
+        await queue.state()
+    )
 
 
 async def show_config(admin: Admin, request: Request) -> object:

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
@@ -75,10 +76,14 @@ from refold.model.errors import (
     StoreError,
     WireError,
 )
+from refold.ports.jobs import Notifies
 from refold.ports.models import Embedder
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, NULL, read, word
+
+if TYPE_CHECKING:
+    from refold.stores.postgres.job_queue import JobQueue
 
 _log = logging.getLogger("refold.gateway")
 MIB = 1024 * 1024
@@ -86,8 +91,9 @@ MIB = 1024 * 1024
 
 _BEFORE_JSON = b" \t\r\n\xef\xbb\xbf"
 """Bytes before a JSON text that some parsers skip: white space, and a byte order mark."""
-LOOK_S, MAX_LOOK_S = 2.0, 0.5
-"""Seconds after which the changes of an owner are read again, and the most seconds that a request waits for that."""
+LOOK_S, TOLD_LOOK_S, MAX_LOOK_S = 0.5, 5.0, 0.5
+"""Seconds after which the changes of an owner are read again, the same where the store tells of them, and the most seconds that
+a request waits for that."""
 
 
 class StoredChanges(Struct, frozen=True):
@@ -111,7 +117,12 @@ class Gateway:
         embedder: Embedder | None = None,
         metrics: PrometheusMetrics | None = None,
         telemetry: Telemetry | None = None,
+        jobs: JobQueue | None = None,
     ) -> None:
+        self.jobs = jobs
+        """The queue of the cluster's jobs; None if this process does all its work itself."""
+        self._is_told = False
+        """Whether the store tells this process of changed settings."""
         self._embedder, self.metrics, self._telemetry = embedder, metrics, telemetry
         store = counted_store(store, *[one for one in (metrics, telemetry) if one is not None])
         self.store, self.resolved, self.targets = store, resolved, targets
@@ -122,7 +133,10 @@ class Gateway:
         self.backlog = Backlog()
         self.admission = Admission(resolved.settings.server)
         self._changes: dict[str, StoredChanges] = {}
-        self._relay, self.authors = Relay(self._forwarder), Authors(self._forwarder, telemetry=telemetry)
+        self._relay, self.authors = (
+            Relay(self._forwarder),
+            Authors(self._forwarder, telemetry=telemetry, queue=jobs),
+        )
         self.window_reports = WindowReports(self._forwarder)
 
     async def host(self, owner: str) -> OwnerConversations:
@@ -159,7 +173,7 @@ class Gateway:
         may have changed them.
         """
         known, now = self._changes[owner], time.monotonic()
-        if now - known.read_at < LOOK_S:
+        if now - known.read_at < (TOLD_LOOK_S if self._is_told else LOOK_S):
             return
         self._changes[owner] = StoredChanges(known.saved, now)  # requests at the same time do not look too
         with suppress(StoreError, TimeoutError):
@@ -169,6 +183,25 @@ class Gateway:
             if saved != known.saved and self._changes[owner].saved == known.saved:
                 self._changes[owner] = StoredChanges(saved, now)
                 self._hosts[owner].use(self._with_stored_changes(saved))
+
+    async def follow(self, store: Notifies) -> None:
+        """Take over changes that other processes make, as the store tells of them."""
+        async for notice in store.notices():
+            self._is_told = True
+            if notice.kind == "compaction" and self.jobs is not None:
+                self.jobs.tell(notice.id)
+            elif notice.kind == "setting":
+                await self._take_change(notice.owner)
+            elif notice.kind == "again":  # some may have been missed
+                if self.jobs is not None:
+                    self.jobs.tell()
+                for owner in list(self._changes):
+                    await self._take_change(owner)
+
+    async def _take_change(self, owner: str) -> None:
+        if owner in self._changes:
+            self._changes[owner] = StoredChanges(self._changes[owner].saved, float("-inf"))
+            await self._look_for_changes(owner)
 
     def _on_event(self, owner: str, event: Event) -> None:
         self.events.tell(owner, event, self._hosts[owner].resolved.settings.notify)
@@ -473,12 +506,13 @@ class Gateway:
             held=incoming.held,
         )
         author = self.authors.author(host, terms, target, ticket.credentials)
+        queue = self.authors.queue(host, target, ticket.credentials) if author else None
         ticket.exchange = Exchange(host, incoming, terms, target.name, ticket.call_id, ticket.handout)
         if is_gap:
             ticket.exchange = structs.replace(ticket.exchange, is_after_gap=True)
             ticket.handout.answers = StateRow(call=ticket.call_id)
             return
-        hosted = await host.take(incoming, terms, author, target.name, seen)
+        hosted = await host.take(incoming, terms, author, target.name, seen, queue=queue)
         check_fits(hosted)
         await ticket.host(incoming, hosted, added)
 

@@ -67,6 +67,7 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.model.window import Fixed, Window
+from refold.ports.jobs import SummaryQueue
 from refold.ports.models import Summariser
 from refold.ports.records import NOT_KNOWN, Delivery, Head, HistoryPlace, Session, read_reply
 from refold.text_work import run_text_act, run_text_work
@@ -489,6 +490,7 @@ class OwnerConversations:
             sensitive=terms.sensitive,
             max_spend=summariser.max_spend,
             summariser_timeout_s=summariser.timeout_s,
+            lease_s=self.resolved.settings.cluster.lease_s,
         )
 
     async def take(
@@ -499,9 +501,11 @@ class OwnerConversations:
         upstream: str = "",
         seen: DecodedLine | None = None,
         *,
+        queue: SummaryQueue | None = None,
         is_answered: bool = False,
     ) -> TakenRequest:
-        """Add a request to its branch and make its window. `author` writes the summaries, `upstream` is the
+        """Add a request to its branch and make its window. `author` writes the summaries, in another process if
+        there is a `queue`. `upstream` is the
         upstream to be asked, and `seen` holds the request's messages if they were read already. A request that
         `is_answered` is stored late: it never gets a branch of its own because of its size.
 
@@ -517,7 +521,7 @@ class OwnerConversations:
         while True:  # each round leaves out one more branch
             try:
                 taken = await self._take_in_branch(
-                    incoming, settings, author, upstream, seen, damaged, is_answered=is_answered
+                    incoming, settings, author, upstream, seen, damaged, queue=queue, is_answered=is_answered
                 )
             except DamagedBranch as error:
                 damaged = (*damaged, error)
@@ -540,6 +544,7 @@ class OwnerConversations:
         seen: DecodedLine,
         damaged: Sequence[DamagedBranch],
         *,
+        queue: SummaryQueue | None,
         is_answered: bool,
     ) -> TakenRequest:
         """Add a request to a branch that is not among the `damaged` ones.
@@ -556,7 +561,7 @@ class OwnerConversations:
             )
             async with live.lock:
                 known = live.line
-                live.conversation.summariser = author
+                live.conversation.summariser, live.conversation.queue = author, queue
                 try:
                     return await self._take(
                         live, incoming, seen, found, settings, upstream, damaged, is_answered=is_answered

@@ -14,11 +14,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import httptools
 import uvicorn
@@ -44,6 +45,7 @@ from refold.gateway.errors import answer
 from refold.gateway.exchange import KEEP_S
 from refold.gateway.log import facts
 from refold.gateway.metrics import PrometheusMetrics
+from refold.gateway.processes import END_S, Handover, LocalModel, ProcessGroup
 from refold.gateway.request import check_path, shape_of
 from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
@@ -57,8 +59,12 @@ from refold.model.errors import (
     Stopping,
     StoreError,
 )
-from refold.stores.url import open_store, sqlite_file
+from refold.ports.jobs import Notifies
+from refold.stores.url import kind_of, open_store, sqlite_file
 from refold.text_work import abandon_text_work
+
+if TYPE_CHECKING:
+    from refold.stores.postgres.job_queue import JobQueue
 
 # The web application
 #
@@ -67,7 +73,9 @@ from refold.text_work import abandon_text_work
 # declared here.
 
 
-def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | Mount] = ()) -> ASGIApp:
+def build(
+    gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | Mount] = (), *, secret: str = ""
+) -> ASGIApp:
     """The application, behind the access check."""
 
     async def healthz(_: Request) -> Response:
@@ -87,7 +95,7 @@ def build(gateway: Gateway, admin: Admin, rules: Rules, more: Sequence[Route | M
         state = {"status": "not kept", "waiting": waiting, **({"dropped": dropped} if dropped else {})}
         return JSONResponse(state, status_code=503 if waiting else 200)
 
-    ring, browsers = KeyRing(gateway.store), BrowserSessions()
+    ring, browsers = KeyRing(gateway.store), BrowserSessions(secret=secret)
     stream = EventStream(gateway.events, gateway.store)
     backend = GatewayBackend(gateway, ring, stream, admin.version)
     routes = [
@@ -187,36 +195,115 @@ class OpenGateway(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_gateway(
-    resolved: Resolved, *, local: Target | None = None, environ: Mapping[str, str] = os.environ
+    resolved: Resolved,
+    *,
+    local: Target | None = None,
+    environ: Mapping[str, str] = os.environ,
+    secret: str = "",
 ) -> AsyncIterator[OpenGateway]:
-    """The application with the store and the upstreams of the settings, until the block ends.
+    """The application with the store and the upstreams of the settings, until the block ends. Processes with the same
+    `secret` take the forms of each other's pages.
 
     Raises:
         ConfigError: a setting cannot work.
         StoreError: the store cannot be opened.
     """
+    server = resolved.settings.server
+    rules = Rules(bound=server.host, names=server.names)
+    async with _open_work(resolved, local, environ) as gateway:
+        check_binding(rules, has_keys=await gateway.store.has_keys())
+        gateway.window_reports.begin(gateway.targets)
+        async with AsyncExitStack() as stack:
+            if gateway.jobs is None:  # else a worker does it
+                await gateway.sweep()
+                sweeping = asyncio.create_task(_sweep_regularly(gateway))
+                stack.callback(sweeping.cancel)
+            admin = Admin(gateway, version("refold"))
+            yield OpenGateway(build(gateway, admin, rules, secret=secret), gateway)
+
+
+@asynccontextmanager
+async def _open_work(
+    resolved: Resolved, local: Target | None, environ: Mapping[str, str], *, runs_jobs: bool = False
+) -> AsyncIterator[Gateway]:
+    """The gateway without its web application: the store, the upstreams, the queue of jobs and the notices of the store. A
+    process that runs jobs itself defers none.
+    """
     server, targets = resolved.settings.server, _targets(resolved, local, environ)
-    sqlite_file(resolved.settings.store.url)  # refuses a word that may be a key in the wrong place
-    store = await open_store(resolved.settings.store.url, patience_s=KEEP_S, warn=partial(_log.warning, "%s"))
+    url, cluster = resolved.settings.store.url, resolved.settings.cluster
+    sqlite_file(url)  # refuses a word that may be a key in the wrong place
+    if cluster.jobs or runs_jobs:
+        check_jobs(url)
+    store = await open_store(url, patience_s=KEEP_S, warn=partial(_log.warning, "%s"))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
-        rules = Rules(bound=server.host, names=server.names)
-        check_binding(rules, has_keys=await store.has_keys())
-        metrics = installed_metrics(server.metrics_port)
+        jobs = (
+            await stack.enter_async_context(_open_jobs(resolved)) if cluster.jobs and not runs_jobs else None
+        )
         gateway = Gateway(
             store,
             resolved,
             targets,
             embedder=embedder_of(resolved.settings, environ),
-            metrics=metrics,
+            metrics=installed_metrics(server.metrics_port),
             telemetry=installed_telemetry(),
+            jobs=jobs,
         )
         stack.push_async_callback(gateway.close)
-        gateway.window_reports.begin(targets)
-        await gateway.sweep()
-        sweeping = asyncio.create_task(_sweep_regularly(gateway))
-        stack.callback(sweeping.cancel)
-        yield OpenGateway(build(gateway, Admin(gateway, version("refold")), rules), gateway)
+        if isinstance(store, Notifies):
+            following = asyncio.create_task(gateway.follow(store))
+            stack.callback(following.cancel)
+        yield gateway
+
+
+def check_jobs(url: str) -> None:
+    """
+    Raises:
+        ConfigError: the store has no queue of jobs.
+        MissingExtra: the package of the queue is not installed.
+    """
+    if kind_of(url) != "postgresql":
+        raise ConfigError(
+            "workers need a store in PostgreSQL",
+            hint="set store.url to postgresql://..., or leave cluster.jobs off: one process does all its work itself",
+        )
+    import refold.stores.postgres.job_queue  # noqa: F401  # raises MissingExtra
+
+
+@asynccontextmanager
+async def _open_jobs(resolved: Resolved) -> AsyncIterator[JobQueue]:
+    from refold.stores.postgres.job_queue import JobQueue
+
+    queue = JobQueue(resolved.settings.store.url, lease_s=resolved.settings.cluster.lease_s)
+    await queue.open()
+    try:
+        yield queue
+    finally:
+        await queue.close()
+
+
+async def work(resolved: Resolved, tell: Callable[[], None]) -> None:
+    """Run the jobs of the cluster until told to stop; `tell` is called when the worker takes jobs.
+
+    Raises:
+        ConfigError: the store has no queue of jobs, or a setting cannot work.
+        StoreError: the store cannot be opened.
+    """
+    server = resolved.settings.server
+    async with (
+        _open_work(resolved, None, os.environ, runs_jobs=True) as gateway,
+        _open_jobs(resolved) as queue,
+        metrics_server(gateway, server.host, server.metrics_port),
+    ):
+        from refold.gateway.worker import Worker
+
+        stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(one, stopping.set)
+        try:
+            await Worker(gateway, queue, resolved.settings.cluster).run(stopping, tell)
+        finally:
+            abandon_text_work()
 
 
 def installed_metrics(port: int | None) -> PrometheusMetrics | None:
@@ -251,7 +338,7 @@ async def metrics_server(gateway: Gateway, host: str, port: int | None) -> Async
     config = uvicorn.Config(
         app, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False
     )
-    with _listening(host, port, "server.metrics_port") as listening:
+    with listen(host, port, "server.metrics_port") as listening:
         server = _BesideServer(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         address = _address(listening)
@@ -281,16 +368,23 @@ def _targets(resolved: Resolved, local: Target | None, environ: Mapping[str, str
 
 
 async def serve(
-    resolved: Resolved, tell: Callable[[str, Gateway], None], *, local: Target | None = None
+    resolved: Resolved,
+    tell: Callable[[str, Gateway], None],
+    *,
+    local: Target | None = None,
+    handed: Handover | None = None,
 ) -> None:
-    """Serve until told to stop; `tell` is called with the address as soon as the gateway answers."""
+    """Serve until told to stop; `tell` is called with the address as soon as the gateway answers. A process of several has
+    its socket `handed` over.
+    """
     try:
         import uvicorn
 
     except ImportError:
         raise MissingExtra("server", "the gateway") from None
     server = resolved.settings.server
-    async with open_gateway(resolved, local=local) as opened:
+    secret = handed.secret if handed else ""
+    async with open_gateway(resolved, local=local, secret=secret) as opened:
         requests = RequestsInProgress(opened.app)
         config = uvicorn.Config(
             requests,
@@ -304,18 +398,23 @@ async def serve(
             timeout_graceful_shutdown=1,  # for connections: `RequestsInProgress` has ended the requests before
             backlog=2_048,
         )
-        with _listening(server.host, server.port) as listening:
-            address = _address(listening)
+        with socket.socket(fileno=handed.socket) if handed else listen(server.host, server.port) as listening:
+            gateway = opened.gateway
             running = GatewayServer(
                 config,
                 requests,
-                ready=partial(tell, address, opened.gateway),
-                ending=opened.gateway.events.close,
+                ready=partial(tell, _address(listening), gateway),
+                ending=gateway.events.close,
                 drain_s=server.drain_s,
                 stop_s=server.stop_s,
+                is_shared=handed is not None,
             )
+            metrics_port = server.metrics_port
+            if handed is not None:
+                asyncio.get_running_loop().add_reader(handed.parent, running.end_with_parent, handed.parent)
+                metrics_port = metrics_port + handed.index if metrics_port else metrics_port
             try:
-                async with metrics_server(opened.gateway, server.host, server.metrics_port):
+                async with metrics_server(gateway, server.host, metrics_port):
                     await running.serve(sockets=[listening])
             finally:
                 # Threads still at work had `stop_s` to finish; nothing of their work was stored.
@@ -349,7 +448,7 @@ async def serve_page(
             proxy_headers=False,
             timeout_graceful_shutdown=1,
         )
-        with _listening(LOOPBACK, port) as listening:
+        with listen(LOOPBACK, port) as listening:
             running = GatewayServer(
                 config,
                 requests,
@@ -366,7 +465,11 @@ async def serve_page(
 LOOPBACK = "127.0.0.1"
 
 
-def _listening(host: str, port: int, option: str = "--port") -> socket.socket:
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """
+    Raises:
+        ConfigError: the address is in use, or not one of this machine.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2_048, reuse_port=False)
@@ -392,18 +495,44 @@ def _os_error_text(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else type(error).__name__
 
 
-def run(resolved: Resolved, tell: Callable[[str, Gateway], None], *, local: Target | None = None) -> None:
-    """Serve in a new event loop: uvloop if it is installed."""
+def run(
+    resolved: Resolved,
+    tell: Callable[[str, Gateway], None],
+    *,
+    local: Target | None = None,
+    handed: Handover | None = None,
+) -> None:
+    """Serve in a new event loop."""
+    _run(serve(resolved, tell, local=local, handed=handed))
+
+
+def run_processes(resolved: Resolved, local: LocalModel | None) -> int:
+    """Serve with several processes; the result is the exit code."""
+    server = resolved.settings.server
+    with listen(server.host, server.port) as listening:
+        group = ProcessGroup(
+            listening, server.workers, end_s=server.drain_s + server.stop_s + END_S, local=local
+        )
+        return asyncio.run(group.run())
+
+
+def run_worker(resolved: Resolved, tell: Callable[[], None]) -> None:
+    """Run jobs in a new event loop."""
+    _run(work(resolved, tell))
+
+
+def _run(main: Coroutine[None, None, None]) -> None:
+    """Run a process of the gateway: with uvloop if it is installed."""
     sys.setswitchinterval(SWITCH_S)
     gc.freeze()  # modules live as long as the process: the collector need not visit them
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         import uvloop
     except ImportError:
-        asyncio.run(serve(resolved, tell, local=local))
+        asyncio.run(main)
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(resolved, tell, local=local))
+        runner.run(main)
 
 
 # The HTTP server: limits for the request head, and the shutdown
@@ -540,7 +669,8 @@ class GatewayServer(uvicorn.Server):
 
     `ready` is called when connections are accepted and signals are handled: who reads the address may stop it at once.
     After the signal new requests are answered for `drain_s` more. Then they are refused, `ending` is called to end event
-    streams, and the requests in progress have `stop_s` to end. The port stays open until then, so that `/readyz` answers.
+    streams, and the requests in progress have `stop_s` to end. The port stays open until then, so that `/readyz` answers. If
+    other processes share the port (`is_shared`), they take the new connections, and this one refuses nothing.
     """
 
     def __init__(
@@ -552,10 +682,11 @@ class GatewayServer(uvicorn.Server):
         ending: Callable[[], None] = lambda: None,
         drain_s: float = 0.0,
         stop_s: float,
+        is_shared: bool = False,
     ) -> None:
         super().__init__(config)
         self._requests, self._ready, self._ending = requests, ready, ending
-        self._drain_s, self._stop_s = drain_s, stop_s
+        self._drain_s, self._stop_s, self._is_shared = drain_s, stop_s, is_shared
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -565,7 +696,11 @@ class GatewayServer(uvicorn.Server):
         until = time.monotonic() + self._drain_s
         while (left_s := until - time.monotonic()) > 0 and not self.force_exit:  # noqa: ASYNC110  # a signal handler wakes no loop
             await asyncio.sleep(min(left_s, POLL_S))
-        self._requests.is_refusing = True
+        if self._is_shared:
+            for one in self.servers:
+                one.close()
+        else:
+            self._requests.is_refusing = True
         self._ending()
         await self._requests.end(self._stop_s, lambda: self.force_exit)
         await super().shutdown(sockets)
@@ -574,3 +709,8 @@ class GatewayServer(uvicorn.Server):
         del frame
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = self._requests.is_draining = True
+
+    def end_with_parent(self, pipe: int) -> None:
+        """Stop when the pipe of the parent ends: nobody would replace this process."""
+        asyncio.get_running_loop().remove_reader(pipe)
+        self.handle_exit(signal.SIGTERM, None)

@@ -26,6 +26,7 @@ from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.message import DialectName
+from refold.ports.jobs import SessionOrder, SummaryOrder, SummaryQueue
 from refold.ports.models import Summariser, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.counters import counter_for
@@ -40,6 +41,20 @@ ASK_S = 5.0
 _PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 
 
+class UpstreamQueue:
+    """The queue for the summaries of conversations with one upstream: a worker asks the same."""
+
+    def __init__(self, queue: SummaryQueue, upstream: str) -> None:
+        self._queue, self._upstream = queue, upstream
+        self.is_queued, self.watch = queue.is_queued, queue.watch
+
+    async def order_summary(self, order: SummaryOrder) -> None:
+        await self._queue.order_summary(structs.replace(order, upstream=self._upstream))
+
+    async def order_session(self, order: SessionOrder) -> None:
+        await self._queue.order_session(structs.replace(order, upstream=self._upstream))
+
+
 class Authors:
     """Makes summarisers, and caches those used last."""
 
@@ -49,8 +64,10 @@ class Authors:
         environ: Mapping[str, str] = os.environ,
         *,
         telemetry: Telemetry | None = None,
+        queue: SummaryQueue | None = None,
     ) -> None:
         self._forwarder, self._environ, self._telemetry = forwarder, environ, telemetry
+        self._queue = queue
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
 
     def author(
@@ -82,6 +99,15 @@ class Authors:
         function = plugin_summariser(host.summarisers)
         dialect = DIALECTS[terms.format]  # type: ignore[index]
         return FunctionSummariser(function, dialect, counter_for(terms.model).text) if function else None
+
+    def queue(
+        self, host: OwnerConversations, target: Target, credentials: Credentials
+    ) -> SummaryQueue | None:
+        """The queue that takes the summaries of a conversation to a worker; None if they are written in this process. That is
+        so without workers, and if the conversation's own model is asked with the client's own key, which no other process gets.
+        """
+        needs_client = credentials.go_to(target) and not any(one.name for one in host.summarisers)
+        return None if self._queue is None or needs_client else UpstreamQueue(self._queue, target.name)
 
     def named(self, host: OwnerConversations, terms: ConversationSettings, at: int) -> Summariser:
         """A summariser that asks one of the named models alone: the one at this place of `summariser.models`."""

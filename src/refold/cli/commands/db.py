@@ -18,7 +18,7 @@ import typer
 from refold.cli import output
 from refold.cli.options import Json, StoreUrl, WholeLines
 from refold.cli.output import plain, plural
-from refold.model.errors import ConfigError, Damaged, StoreError
+from refold.model.errors import ConfigError, Damaged, MissingExtra, StoreError
 
 if TYPE_CHECKING:
     from refold.ports.store import Store
@@ -81,6 +81,7 @@ def upgrade(store: StoreUrl = "", as_json: Json = False) -> int:
     from refold.cli.store_access import EVERYTHING, with_store
 
     async def act(opened: Store) -> int:
+        await _upgrade_jobs(store)
         count = sum(
             [len(await opened.conversations(owner, limit=EVERYTHING)) for owner in await opened.owners()]
         )
@@ -88,6 +89,20 @@ def upgrade(store: StoreUrl = "", as_json: Json = False) -> int:
         return _show({"upgraded": True, "conversations": count}, words, as_json=as_json)
 
     return with_store(store, act, begins=True)
+
+
+async def _upgrade_jobs(url: str) -> None:
+    """Create or upgrade the tables of the job queue, if the store can have one and the extra `cluster` is installed."""
+    from refold.stores.url import kind_of
+
+    if kind_of(url) != "postgresql":
+        return
+    with suppress(MissingExtra):
+        from refold.stores.postgres.job_queue import JobQueue
+
+        queue = JobQueue(url)
+        await queue.open()
+        await queue.close()
 
 
 BACKFILL_BATCH = 1_000

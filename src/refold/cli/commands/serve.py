@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from refold.config import Resolved
     from refold.config.tree import UpstreamSettings
     from refold.gateway.app import Gateway
+    from refold.gateway.processes import Handover, LocalModel
     from refold.gateway.upstreams import Target
     from refold.testing import Received
 
@@ -172,7 +173,8 @@ def serve(flags: Layer) -> int:
     from refold.config import environment_layer, file_layers, resolve
     from refold.config.layers import with_current_url
     from refold.gateway.log import set_up
-    from refold.gateway.server import run
+    from refold.gateway.processes import take_handover
+    from refold.gateway.server import run, run_processes
     from refold.text_work import is_text_worked_on
 
     rewritten: list[str] = []
@@ -182,8 +184,12 @@ def serve(flags: Layer) -> int:
     set_up(resolved.settings.server.log, resolved.settings.server.log_level)
     for text in rewritten:
         _log.warning("%s", text)
-    with _own_model(resolved) as own:
-        run(resolved, _ReadyNote(resolved, own), local=own.target if own else None)
+    handed = take_handover()
+    if resolved.settings.server.workers > 1 and handed is None:
+        with _own_model(resolved) as own:
+            return run_processes(resolved, own.shared if own else None)
+    with _own_model(resolved, handed) as own:
+        run(resolved, _ReadyNote(resolved, own, handed), local=own.target if own else None, handed=handed)
     if is_text_worked_on():
         # The store and every connection are closed; threads that still work on a text would hold the process.
         logging.shutdown()
@@ -195,14 +201,21 @@ class OwnModel(Struct, frozen=True):
     """The model that the gateway brings along, where no upstream is named."""
 
     target: Target
-    description: str
+    shared: LocalModel
+
+    @property
+    def description(self) -> str:
+        return self.shared.description
 
 
 @contextmanager
-def _own_model(resolved: Resolved) -> Iterator[OwnModel | None]:
-    """The model of our own, where no upstream is named."""
+def _own_model(resolved: Resolved, handed: Handover | None = None) -> Iterator[OwnModel | None]:
+    """The model of our own, where no upstream is named. One process of several has that of its parent."""
     if resolved.settings.upstreams:
         yield None
+        return
+    if handed is not None and handed.local is not None:
+        yield _own(handed.local)
         return
     from refold.local import missing_steps
 
@@ -222,18 +235,22 @@ def _own_model(resolved: Resolved) -> Iterator[OwnModel | None]:
 
 
 def _local_model(stack: ExitStack) -> OwnModel:
-    from refold.gateway.upstreams import local_target
+    from refold.gateway.processes import LocalModel
     from refold.local import WINDOW, serve_local
 
     served = stack.enter_context(serve_local(window=WINDOW))
-    target = structs.replace(
-        local_target(served.base_url, served.key), started_with=served.window, formats=ALL
-    )
-    return OwnModel(target, f"{served.model} on this machine")
+    return _own(LocalModel(served.base_url, served.key, served.window, f"{served.model} on this machine"))
+
+
+def _own(shared: LocalModel) -> OwnModel:
+    from refold.gateway.upstreams import local_target
+
+    target = local_target(shared.base_url, shared.key)
+    return OwnModel(structs.replace(target, started_with=shared.window, formats=ALL), shared)
 
 
 def _scripted_model(stack: ExitStack) -> OwnModel:
-    from refold.gateway.upstreams import local_target
+    from refold.gateway.processes import LocalModel
     from refold.local import WINDOW
     from refold.testing import ScriptedUpstream
 
@@ -250,20 +267,23 @@ def _scripted_model(stack: ExitStack) -> OwnModel:
     key = secrets.token_urlsafe(32)
     server = ScriptedUpstream(otherwise=answer, window=WINDOW, key=key, validates=False, model="local")
     stack.enter_context(server)
-    target = structs.replace(local_target(f"{server.url}/v1", key), started_with=WINDOW, formats=ALL)
-    return OwnModel(target, "a script, no model: it repeats what you say")
+    return _own(LocalModel(f"{server.url}/v1", key, WINDOW, "a script, no model: it repeats what you say"))
 
 
 class _ReadyNote:
     """Writes the notice when the gateway answers."""
 
-    def __init__(self, resolved: Resolved, local: OwnModel | None) -> None:
-        self._resolved, self._local = resolved, local
+    def __init__(self, resolved: Resolved, local: OwnModel | None, handed: Handover | None = None) -> None:
+        self._resolved, self._local, self._handed = resolved, local, handed
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self, address: str, gateway: Gateway) -> None:
         import asyncio
 
+        if self._handed is not None:
+            os.write(self._handed.ready, b"1")
+            if not self._handed.is_first:
+                return
         output.write(f"{address}\n")
         self._task = asyncio.get_running_loop().create_task(self._write(address, gateway))
 

@@ -12,11 +12,13 @@ of the gateway do not see.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import psycopg
 from msgspec import Struct
 from psycopg import AsyncConnection, errors
@@ -25,6 +27,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError
 from refold.model.mask import is_clear_url
+from refold.ports.jobs import Notice
 from refold.ports.records import Batch, Head, Session
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import check_numbers, committed, is_one_message, refuse, swapping, text_size
@@ -198,6 +201,10 @@ HURRIED_S = 0.05
 timeout. The pool goes on trying to connect meanwhile."""
 
 
+LISTEN_AGAIN_S = 0.5
+"""Pause before the connection for notices is made again: shorter than the restart of a server."""
+
+
 class _Lost(Exception):
     """The connection was lost before the commit."""
 
@@ -208,14 +215,14 @@ class PostgresDriver:
     dialect: SqlDialect = "postgres"
 
     def __init__(self, url: str, patience: Patience) -> None:
-        self._conninfo, self.place = _address(url, patience)
-        self._password = str(conninfo_to_dict(self._conninfo).get("password") or "")
+        self.conninfo, self.place = _address(url, patience)
+        self._password = str(conninfo_to_dict(self.conninfo).get("password") or "")
         self._patience = patience
         self._outage: StoreError | None = None
         """Why the server could not be reached; None since it was."""
         self._statements = {name: text.encode() for name, text in load("postgres").items()}
         self._pool = AsyncConnectionPool[Connection](
-            self._conninfo,
+            self.conninfo,
             kwargs={"autocommit": True},
             min_size=0,
             max_size=patience.connections,
@@ -231,7 +238,7 @@ class PostgresDriver:
         Raises:
             StoreError: the server cannot be reached or used.
         """
-        connection = await self._connect()
+        connection = await self.connect()
         async with connection:
             _check_server(connection, self.place)
         await self._pool.open()
@@ -255,6 +262,21 @@ class PostgresDriver:
 
     async def close(self) -> None:
         await self._pool.close()
+
+    async def notices(self) -> AsyncIterator[Notice]:
+        """Listen on a connection of its own, and connect again if it is lost."""
+        while True:
+            try:
+                async with await self.connect() as connection:
+                    await connection.execute("LISTEN refold")
+                    yield Notice("again")
+                    async for one in connection.notifies():
+                        try:
+                            yield msgspec.json.decode(one.payload, type=Notice)
+                        except msgspec.DecodeError:
+                            continue  # another program uses the channel's name
+            except (psycopg.Error, StoreError):
+                await asyncio.sleep(LISTEN_AGAIN_S)
 
     async def write_at_once(self, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one statement that writes and commits by itself.
@@ -356,9 +378,14 @@ class PostgresDriver:
                 await cursor.executemany(statement, parameters, returning=True)
             return await _all_rows(cursor)
 
-    async def _connect(self) -> Connection:
+    async def connect(self) -> Connection:
+        """Make a connection of its own, beside the pool.
+
+        Raises:
+            StoreError: the server cannot be reached.
+        """
         try:
-            return await AsyncConnection.connect(self._conninfo, autocommit=True)
+            return await AsyncConnection.connect(self.conninfo, autocommit=True)
         except (psycopg.Error, OSError) as error:
             raise unreachable(error, self.place, self._password) from None
 
@@ -378,7 +405,7 @@ class PostgresDriver:
         if self._outage is not None:
             return self._outage
         try:
-            await (await self._connect()).close()
+            await (await self.connect()).close()
         except StoreError as reason:
             self._outage = reason
             return reason
@@ -430,6 +457,10 @@ class PostgresStore(SqlStore):
         if (asked := await run_text_work(text_size(batch), append_parameters, seen, batch)) is not None:
             return committed(await self._database.write_at_once(append, seen, asked))
         return await super().commit(seen, batch)
+
+    def notices(self) -> AsyncIterator[Notice]:
+        """Yield changes of settings and the ends of summaries as they are committed."""
+        return self._database.notices()
 
     async def delete(self, owner: str, conversation: str = "") -> int:
         return await self._database.write_at_length(conversations.delete, owner, conversation)
