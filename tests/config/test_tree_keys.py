@@ -48,7 +48,7 @@ def test_every_setting_is_tried():
 @pytest.mark.feature("X1")
 def test_nothing_that_leads_elsewhere_or_protects_is_changed_over_http():
     assert set(KEYS) >= TUNABLE
-    locked = {name for name in KEYS if name.partition(".")[0] in ("server", "store", "plugins")}
+    locked = {name for name in KEYS if name.partition(".")[0] in ("server", "store", "plugins", "cluster")}
     locked |= {
         "summariser.models",
         "summariser.max_spend",

@@ -111,7 +111,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     """Workers whose heartbeat is recent."""
 
 
-class Notice(Struct, frozen=True):
+class StoreNotice(Struct, frozen=True):
     """A change in the store that other processes are told of."""
 
     kind: Literal["setting", "compaction", "again"]
@@ -125,6 +125,6 @@ class Notice(Struct, frozen=True):
 class Notifies(Protocol):
     """A store that tells its processes of changes."""
 
-    def notices(self) -> AsyncIterator[Notice]:
+    def notices(self) -> AsyncIterator[StoreNotice]:
         """Yield changes as they are committed, until the caller stops; a lost connection is made again."""
         ...

@@ -27,7 +27,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError
 from refold.model.mask import is_clear_url
-from refold.ports.jobs import Notice
+from refold.ports.jobs import StoreNotice
 from refold.ports.records import Batch, Head, Session
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import check_numbers, committed, is_one_message, refuse, swapping, text_size
@@ -263,16 +263,16 @@ class PostgresDriver:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def notices(self) -> AsyncIterator[Notice]:
+    async def notices(self) -> AsyncIterator[StoreNotice]:
         """Listen on a connection of its own, and connect again if it is lost."""
         while True:
             try:
                 async with await self.connect() as connection:
                     await connection.execute("LISTEN refold")
-                    yield Notice("again")
+                    yield StoreNotice("again")
                     async for one in connection.notifies():
                         try:
-                            yield msgspec.json.decode(one.payload, type=Notice)
+                            yield msgspec.json.decode(one.payload, type=StoreNotice)
                         except msgspec.DecodeError:
                             continue  # another program uses the channel's name
             except (psycopg.Error, StoreError):
@@ -458,7 +458,7 @@ class PostgresStore(SqlStore):
             return committed(await self._database.write_at_once(append, seen, asked))
         return await super().commit(seen, batch)
 
-    def notices(self) -> AsyncIterator[Notice]:
+    def notices(self) -> AsyncIterator[StoreNotice]:
         """Yield changes of settings and the ends of summaries as they are committed."""
         return self._database.notices()
 
