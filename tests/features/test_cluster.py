@@ -36,6 +36,14 @@ def last_sent(upstream: ScriptedUpstream) -> str:
     return found[-1] if found else ""
 
 
+async def talk(client: Client, session, addresses: list[str], is_enough, most: int = 120) -> None:
+    """Let a client talk to gateways in turn until it is enough."""
+    ends = len(client.actions) + most
+    while not is_enough():
+        assert len(client.actions) < ends, client.actions
+        await client.say(session, addresses[len(client.actions) % len(addresses)])
+
+
 async def jobs_of(store: str, capsys) -> dict:
     """What `refold jobs --json` prints."""
     assert await asyncio.to_thread(run, ["jobs", "--json", "--store", store]) == 0
@@ -53,9 +61,7 @@ async def test_a_worker_writes_the_summaries_and_every_gateway_uses_them(tmp_pat
         addresses = [await first.ready(), await second.ready()]
         await worker.ready()
         client = Client("ships")
-        while DONE not in last_sent(upstream):
-            await client.say(session, addresses[len(client.messages) // 2 % 2])
-            assert len(client.messages) < 200, client.actions
+        await talk(client, session, addresses, lambda: DONE in last_sent(upstream))
 
         await worker.until("wrote the summary")
         assert {one.headers["authorization"] for one in questions(upstream)} == {"Bearer operators-own"}
@@ -80,9 +86,7 @@ async def test_a_summary_with_the_clients_own_key_stays_in_its_gateway(tmp_path,
     ):
         address = await cluster.gateway().ready()  # there is no worker at all
         client = Client("ships", authorization="Bearer clients-own")
-        while DONE not in last_sent(upstream):
-            await client.say(session, address)
-            assert len(client.messages) < 200, client.actions
+        await talk(client, session, [address], lambda: DONE in last_sent(upstream))
         assert {one.headers["authorization"] for one in questions(upstream)} == {"Bearer clients-own"}
 
 
@@ -97,15 +101,14 @@ async def test_a_gateway_waits_for_a_worker_only_where_its_policy_waits_and_not_
     ):
         address = await cluster.gateway().ready()
         client = Client("ships")
-        while "folded" not in client.actions:  # no worker is there: the policy's own text after two seconds
-            await client.say(session, address)
+        await talk(client, session, [address], lambda: "folded" in client.actions)
+        # No worker is there: the policy's own text is sent after two seconds.
         assert 2 <= client.slowest_s < 10
         assert DONE not in last_sent(upstream)
         worker = cluster.worker()
         await worker.ready()
-        while DONE not in last_sent(upstream):  # now the summary comes, and the request that waits has it
-            await client.say(session, address)
-            assert len(client.messages) < 300, client.actions
+        # Now the summary comes, and the request that waits for it has it.
+        await talk(client, session, [address], lambda: DONE in last_sent(upstream))
         assert {one.headers["authorization"] for one in questions(upstream)} == {"Bearer operators-own"}
 
 
@@ -129,8 +132,7 @@ async def test_the_job_of_a_killed_worker_is_done_by_another_and_one_of_a_stoppe
         first = cluster.worker()
         await first.ready()
         client = Client("ships")
-        while not questions(upstream):
-            await client.say(session, address)
+        await talk(client, session, [address], lambda: questions(upstream))
         first.kill()
         second = cluster.worker()
         await second.ready()
@@ -142,8 +144,7 @@ async def test_the_job_of_a_killed_worker_is_done_by_another_and_one_of_a_stoppe
         await third.until("wrote the summary")
         assert len(questions(upstream)) == 3
         assert time.monotonic() - began < 60
-        while DONE not in last_sent(upstream):
-            await client.say(session, address)
+        await talk(client, session, [address], lambda: DONE in last_sent(upstream))
         bodies = [one.body for one in questions(upstream)]
         assert bodies.count(bodies[0]) == 3  # a reply that was stored is not asked for again
 
@@ -164,8 +165,7 @@ async def test_a_failed_job_is_listed_and_can_be_tried_again(tmp_path, database,
         address = await gateway.ready()
         await worker.ready()
         client = Client("ships")
-        while not questions(upstream):
-            await client.say(session, address)
+        await talk(client, session, [address], lambda: questions(upstream))
         while not (listed := [one for one in (await jobs_of(database, capsys))["jobs"] if one["attempts"]]):
             assert worker.is_alive
         assert (listed[0]["kind"], listed[0]["status"]) == ("summary", "todo")
