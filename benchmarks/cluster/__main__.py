@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -41,14 +42,18 @@ def cpu_s(pids: list[int]) -> float:
     """CPU seconds of processes."""
     total = 0.0
     for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / TICKS
+        with suppress(FileNotFoundError):  # it has ended since
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / TICKS
     return total
 
 
 def family(pid: int) -> list[int]:
     """A process and its children."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return []
     return [pid, *(one for child in found for one in family(int(child)))]
 
 
