@@ -280,12 +280,17 @@ def costs_of(found: dict) -> Costs:
     )
 
 
+def _short(value: float) -> str:
+    """A figure with two digits, without an exponent."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
 def page(found: dict, costs: Costs, sizes: list[Size], given: Assumptions) -> str:
     one, two, jobs, rolling = found["one"], found["two"], found["jobs"], found["rolling"]
     ratio, worst = two["cpu_s"] / one["cpu_s"], found["any"]["cpu_s"] / one["cpu_s"]
     rows = "\n".join(
-        f"| {size.conversations:,} | {size.requests_per_s:,.2g} | {size.gateways} | {size.workers} | {size.database_cores} "
-        f"| {size.commits_per_s:,.2g} | {size.stored_gb_per_day:,.2g} | {size.bottleneck} |"
+        f"| {size.conversations:,} | {_short(size.requests_per_s)} | {size.gateways} | {size.workers} | {size.database_cores} "
+        f"| {_short(size.commits_per_s)} | {_short(size.stored_gb_per_day)} | {size.bottleneck} |"
         for size in sizes
     )
     ms = 1_000
