@@ -30,7 +30,7 @@ def worker(flags: Layer) -> int:
     with the operator's keys only. It finishes its jobs when it is told to stop, or gives them back. The extras `cluster` and
     `server` are needed; docs/cluster.md tells the rest.
     """
-    from refold.cli.settings import check_server_extra
+    from refold.cli.settings import check_server_extra, load_plugins_here
 
     check_server_extra("the worker")
     from refold.config import environment_layer, file_layers, resolve
@@ -38,6 +38,7 @@ def worker(flags: Layer) -> int:
     from refold.gateway.server import run_worker
     from refold.text_work import is_text_worked_on
 
+    load_plugins_here(flags)
     resolved = resolve([flags, environment_layer(os.environ), *file_layers(os.environ, Path.cwd())])
     server = resolved.settings.server
     set_up(server.log, server.log_level)
