@@ -786,6 +786,7 @@ def test_an_admin_sees_operations_without_content(guarded):
     shown, data = visitor.get("/operations"), visitor.get("/operations.json")
 
     assert shown.status == 200
+    assert "The last 30 days," in shown.text
     assert {one["id"] for one in data.json()["keys"]} == {key.split("_")[1] for key in guarded.keys.values()}
     for text in (shown.text, data.text):
         assert "talk of" not in text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from refold.engine.actions import record
 from refold.engine.engine import OWNER, Engine
 from refold.engine.timeline import timeline_of
+from refold.model.tokens import Usage
 from refold.stores.memory import MemoryStore
 from tests.agent_session import SYSTEM, TOOLS, CachedPrompts, play
 from tests.dashboard.browser import CHROMIUM
@@ -50,6 +52,12 @@ def served():
         await play(talk, 40, prompts=prompts)
         await talk.compact(keep=300)
         await play(talk, 4, first=40, prompts=prompts)
+        asked = await Engine(store, model="gpt-4o", window=6_000).conversation("asked")
+        await asked.add({"role": "user", "content": "Which ship?"})
+        await asked.context()
+        usage = Usage(20, output=4)
+        reply = b'{"messages": [{"role": "assistant", "content": "The Vik."}], "is_whole": true}'
+        await asked.record_call(lambda state: record(state, usage), usage, reply=reply)
 
     with serve(store, compaction_window="6000") as page:
         page.run(fill)
@@ -127,6 +135,9 @@ def opened_views(tab, served):
     line = served.line
     for view in VIEWS:
         yield view, tab.open(URL + view.format(call=line.replies[-1].number, change=line.changes[-1].id))
+    opened = tab.open("/conversations/asked/messages")
+    assert "newest reply" in opened.locator(".everything").inner_text()
+    yield "a reply that the client has not sent back", opened
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,10 @@ def ago(at: float, now: float) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    many = f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("ch") else f"{word}s"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        many = f"{word[:-1]}ies"
+    else:
+        many = f"{word}es" if word.endswith("ch") else f"{word}s"
     return f"{count:,} {word if count == 1 else many}"
 
 
