@@ -327,6 +327,45 @@ async def test_a_fork_is_a_lane_of_the_lineage_and_has_pages_of_its_own(store):
         assert (await site.page(NAME, branch="no such branch")).status == 404
 
 
+async def test_figures_and_addresses_hold_after_a_fork(site, store):
+    """The figures of the whole conversation have every call once, and an address from before the fork goes on working."""
+    before, old = await line_of(store), await site.json(NAME)
+    only_before = before.replies[-1]
+    made = [one for one in before.changes if one.number]
+    started = engine(store)
+    started.clock.now += 100_000  # after all that was said before
+    branch = await started.fork(NAME, 9)
+    await play(await started.conversation(NAME, branch=branch), 2, first=5)
+
+    found, page = await site.json(NAME), await site.page(NAME)
+    (row,) = json.loads((await site.get("/index.json")).body)["conversations"]
+    stats = await started.stats()
+    whole = found["conversation_totals"]
+    assert found["branch"] == branch
+    assert whole["calls"] == old["totals"]["calls"] + 2 > found["totals"]["calls"]
+    assert whole["dollars"] == pytest.approx(stats.total.dollars)
+    assert row["compactions"] == whole["compactions"] == old["totals"]["compactions"] > 0
+    assert "The whole conversation all 2 branches, every call once" in page.text
+    assert "Branch 2 of 2 is shown." in page.text
+    assert "Changes of branch 2" in page.text
+    assert text.dollars(whole["dollars"]) in page.text
+    links = [str(attrs.get("href")) for tag, attrs in page.tags if tag == "a"]
+    assert conversation_url(NAME, branch=before.branch) in links
+    assert all("branch=" in one for one in links if one.startswith(f"{conversation_url(NAME)}/"))
+
+    for address in (
+        ("calls", f"{only_before.number}"),
+        *(("changes", one.id) for one in made),
+    ):
+        assert (await site.page(NAME, *address)).status == 200, address
+    shown = await site.json(NAME, call=only_before.number)
+    assert (shown["branch"], shown["call"]["id"]) == (before.branch, only_before.id)
+    assert (await site.page(NAME, "calls", "99999")).status == 404
+    assert (await site.page(NAME, "calls", f"{only_before.number}", branch=branch)).status == 404
+    for view in ("calls", "changes", "messages"):
+        assert "Branch 2 of 2 is shown." in (await site.page(NAME, view)).text
+
+
 async def test_pages_of_nothing_and_of_others_are_not_found(site, store):
     other = engine(store, owner="somebody else")
     await play(await other.conversation("theirs"), 2)

@@ -41,7 +41,7 @@ from refold.engine.timeline import (
 from refold.model.errors import ConfigError, Damaged, NotFound, WireError
 from refold.model.message import File, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import Measurement, Region
-from refold.ports.records import Call, Head, StoredMessage, read_stored
+from refold.ports.records import Call, Compaction, Head, StoredMessage, read_stored
 from refold.text_work import run_text_work
 
 PAGE = 100
@@ -96,8 +96,8 @@ async def overview(visit: Visit) -> Rendered | Redirect:
     """The window over time, the window now, the changes and the lineage."""
     workspace = await visit.workspace()
     engine = workspace.engine
-    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
-    talk, problem = await _opened(workspace, visit)
+    line = await _timeline(engine, visit, call=visit.query.get("call", ""))
+    talk, problem = await _opened(workspace, visit, line.branch)
     status = await talk.status() if talk else None
     measured = talk.measurement if talk else None
     chosen = _chosen_call(visit, line)
@@ -108,7 +108,8 @@ async def overview(visit: Visit) -> Rendered | Redirect:
         "status": {**msgspec.to_builtins(status), "ratio": status.ratio} if status else None,
         "window": now_rows(measured) if measured else [],
         "problem": problem,
-        "totals": totals(line),
+        "totals": totals(line.calls, line.changes),
+        "conversation_totals": totals(line.all_calls, line.all_changes),
         "calls": [call_document(one) for one in line.calls[-LISTED_CALLS:]],
         "changes": [change_document(one) for one in reversed(line.changes[-LISTED_CHANGES:])],
         "more_changes": max(0, len(line.changes) - LISTED_CHANGES),
@@ -118,8 +119,10 @@ async def overview(visit: Visit) -> Rendered | Redirect:
     }
     groups = call_groups(line, chosen)
     drawn = [one for one, _ in groups]
+    links = _branch_links(visit, line.branch, [one.branch for one in line.branches])
     page = {
-        "over_time": picture_over_time(line, groups, chosen, visit.branch),
+        **links,
+        "over_time": picture_over_time(line, groups, chosen, links["link_branch"]),
         "grid": picture_now(measured) if measured else "",
         "lineage": picture_of_lineage(line),
         "looks": LOOKS,
@@ -135,12 +138,32 @@ async def overview(visit: Visit) -> Rendered | Redirect:
     return Rendered("conversation.html", data, visit.name, page=page)
 
 
-async def _opened(workspace: Workspace, visit: Visit) -> tuple[Conversation | None, str]:
+async def _timeline(engine: Engine, visit: Visit, *, call: str = "", change: str = "") -> Timeline:
+    """The timeline of the branch that the address names, else of the one that was used last. If that one does not have the call
+    or the change that is asked for, of a branch that has it: an address goes on working after a fork.
+    """
+    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
+    has_it = call in {f"{one.number}" for one in line.calls} or change in {one.id for one in line.changes}
+    if visit.branch or has_it:
+        return line
+    others = (
+        *(one.row.branch for one in line.all_calls if f"{one.number}" == call),
+        *(one.branch for one in line.all_changes if one.id == change),
+    )
+    return await timeline_of(engine.store, engine.owner, visit.name, branch=others[0]) if others else line
+
+
+def _branch_links(visit: Visit, branch: str, branches: Sequence[str]) -> dict[str, Any]:
+    """For the template: all branches, and the one that links lead to. Where there is one only, an address needs none."""
+    return {"branch_ids": branches, "link_branch": branch if len(branches) > 1 else visit.branch}
+
+
+async def _opened(workspace: Workspace, visit: Visit, branch: str) -> tuple[Conversation | None, str]:
     """The conversation with the settings of its next call. Where it has none, because no upstream serves it any more, or where a
     message is damaged, everything else is shown, and the reason.
     """
     try:
-        return await workspace.open(visit.name, visit.branch), ""
+        return await workspace.open(visit.name, branch), ""
     except (ConfigError, Damaged, WireError) as error:
         return None, f"{error.message}: {error.hint}" if error.hint else error.message
 
@@ -156,30 +179,31 @@ def _chosen_call(visit: Visit, line: Timeline) -> TimedCall | None:
     return line.replies[-1] if line.replies else None
 
 
-def totals(line: Timeline) -> dict[str, object]:
-    """The sums of the calls: measured figures, with the number of those that are estimates beside them."""
-    replies, prompts = line.replies, sum(one.usage.prompt for one in line.replies)
-    read = sum(one.usage.cache_read for one in replies)
+def totals(calls: Sequence[TimedCall], changes: Sequence[TimedChange | Compaction]) -> dict[str, object]:
+    """The sums of some calls: measured figures, with the number of those that are estimates beside them."""
+    replies = [one for one in calls if one.is_reply]
+    prompts, read = (sum(one.usage.prompt for one in replies), sum(one.usage.cache_read for one in replies))
+    summary_dollars = sum(one.row.dollars for one in calls if not one.is_reply)
     return {
-        "calls": len(line.calls),
+        "calls": len(calls),
         "replies": len(replies),
-        "summaries": len(line.calls) - len(replies),
+        "summaries": len(calls) - len(replies),
         "sent": prompts,
         "output": sum(one.usage.output for one in replies),
-        "unsent": line.unsent,
-        "dollars": line.dollars,
-        "summary_dollars": line.summary_dollars,
-        "net_dollars": line.net_dollars,
+        "unsent": sum(one.row.unsent for one in replies),
+        "dollars": sum(one.row.dollars for one in calls),
+        "summary_dollars": summary_dollars,
+        "net_dollars": sum(one.row.saved for one in replies) - summary_dollars,
         "cache_hit_rate": read / prompts if prompts else None,
-        "estimated": sum(one.row.is_estimated for one in line.calls),
-        **change_counts(line),
+        "estimated": sum(one.row.is_estimated for one in calls),
+        **change_counts(changes),
     }
 
 
-def change_counts(line: Timeline) -> dict[str, int]:
+def change_counts(changes: Sequence[TimedChange | Compaction]) -> dict[str, int]:
     """Compactions and reductions that are in effect, and the other changes by their state."""
-    made = Counter(one.kind == "summarise" for one in line.changes if one.state == "installed")
-    others = Counter(one.state for one in line.changes)
+    made = Counter(one.kind == "summarise" for one in changes if one.state == "installed")
+    others = Counter(one.state for one in changes)
     return {
         "compactions": made[True],
         "reductions": made[False],
@@ -426,7 +450,8 @@ async def calls(visit: Visit) -> Rendered | Redirect:
         "changes": {one.id: change_line(one) for one in line.changes},
         "next": shown[-1].number if len(earlier) > PAGE else None,
     }
-    page = {"is_cut": line.is_cut, "most": MOST_CALLS}
+    links = _branch_links(visit, line.branch, [one.branch for one in line.branches])
+    page = {**links, "is_cut": line.is_cut, "most": MOST_CALLS}
     return Rendered("conversation_calls.html", data, f"Calls of {visit.name}", page=page)
 
 
@@ -471,8 +496,8 @@ async def call(visit: Visit) -> Rendered | Redirect:
     """As sent against everything: each message of the branch at that time, beside what the call sent of it."""
     workspace = await visit.workspace()
     engine = workspace.engine
-    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
     wanted = visit.request.path_params["number"]
+    line = await _timeline(engine, visit, call=wanted)
     found = next((one for one in line.calls if f"{one.number}" == wanted), None)
     if found is None:
         raise NotFound("there is no such call", hint="the page of calls lists them")
@@ -515,7 +540,11 @@ async def call(visit: Visit) -> Rendered | Redirect:
         "conversation_call.html",
         data,
         f"Call {found.number} of {visit.name}",
-        page={"fates": FATES, "looks": LOOKS},
+        page={
+            **_branch_links(visit, line.branch, [one.branch for one in line.branches]),
+            "fates": FATES,
+            "looks": LOOKS,
+        },
     )
 
 
@@ -639,9 +668,10 @@ async def changes(visit: Visit) -> Rendered | Redirect:
         "name": visit.name,
         "branch": line.branch,
         "changes": [change_document(one) for one in reversed(line.changes)],
-        "counts": change_counts(line),
+        "counts": change_counts(line.changes),
     }
-    page = {"signs": SIGNS, "sizes": _size_bars(line.changes)}
+    links = _branch_links(visit, line.branch, [one.branch for one in line.branches])
+    page = {**links, "signs": SIGNS, "sizes": _size_bars(line.changes)}
     return Rendered("conversation_changes.html", data, f"Changes of {visit.name}", page=page)
 
 
@@ -649,8 +679,8 @@ async def change(visit: Visit) -> Rendered | Redirect:
     """One change: every message before and after it, the summary with its ledger and checks."""
     workspace = await visit.workspace()
     engine = workspace.engine
-    line = await timeline_of(engine.store, engine.owner, visit.name, branch=visit.branch)
     which = visit.request.path_params["change"]
+    line = await _timeline(engine, visit, change=which)
     found = next((one for one in line.changes if one.id == which), None)
     row = await engine.store.compaction(engine.owner, which) if found else None
     if found is None or row is None:
@@ -695,9 +725,9 @@ async def change(visit: Visit) -> Rendered | Redirect:
     picture = svg.before_after(
         found.before, found.after, max(found.before, found.after), label=change_line(found)
     )
-    return Rendered(
-        "conversation_change.html", data, f"A change of {visit.name}", page={"fates": FATES, "sizes": picture}
-    )
+    links = _branch_links(visit, line.branch, [one.branch for one in line.branches])
+    page = {**links, "fates": FATES, "sizes": picture}
+    return Rendered("conversation_change.html", data, f"A change of {visit.name}", page=page)
 
 
 def compared(one: MessageChange) -> ComparedMessage:
@@ -772,7 +802,12 @@ async def messages(visit: Visit) -> Rendered | Redirect:
         "previous_first": max(0, start - PAGE) + 1 if start else None,
         "next_first": after + 1 if after < size else None,
     }
-    return Rendered("conversation_messages.html", data, f"Messages of {visit.name}")
+    page = _branch_links(visit, head.branch, await _branches(engine, visit.name))
+    return Rendered("conversation_messages.html", data, f"Messages of {visit.name}", page=page)
+
+
+async def _branches(engine: Engine, name: str) -> list[str]:
+    return [one.branch for one in (await engine.store.outline(engine.owner, name, 0)).heads]
 
 
 def _messages(stored: Sequence[StoredMessage], head: Head) -> list[dict[str, object]]:
@@ -819,7 +854,8 @@ async def recall(visit: Visit) -> Rendered | Redirect:
     elif what:
         hits = await engine.search(what, name=visit.name, limit=20)
         data["found"] = [structs.asdict(one) for one in hits]
-    return Rendered("conversation_recall.html", data, f"Recall in {visit.name}")
+    page = _branch_links(visit, head.branch, await _branches(engine, visit.name))
+    return Rendered("conversation_recall.html", data, f"Recall in {visit.name}", page=page)
 
 
 _ONE = "/conversations/{name}"

@@ -144,6 +144,7 @@ class ConversationLine(Struct, frozen=True, kw_only=True):
     """Messages of its newest reply, which the client has not sent back yet: they are not counted in `messages`."""
     branches: int = 1
     compactions: int = 0
+    """Summaries of all branches that are in effect."""
     tokens: int = 0
     limit: int = 0
     window: int = 0

@@ -201,6 +201,10 @@ class Timeline(Struct, frozen=True, kw_only=True, dict=True):
     """Whether there are earlier calls that were not read."""
     pending: tuple[str, ...] = ()
     """Ids of the changes since the last call."""
+    all_calls: tuple[TimedCall, ...] = ()
+    """The calls of all branches, each once, oldest first."""
+    all_changes: tuple[Compaction, ...] = ()
+    """The changes of all branches, each once."""
 
     @cached_property
     def replies(self) -> tuple[TimedCall, ...]:
@@ -246,10 +250,11 @@ async def timeline_of(
     is_cut, rows = len(rows) > limit, rows[-limit:]
     earlier = await store.calls_before(owner, name, rows[0].id) if is_cut else 0
     lines = _ancestry(outline, head)
-    made = [one for one in outline.changes if _is_on(one, lines) and _is_shown(one)]
-    made = sorted(made, key=lambda one: (one.at, one.number))
+    shown = tuple(one for one in outline.changes if _is_shown(one))
+    made = sorted((one for one in shown if _is_on(one, lines)), key=lambda one: (one.at, one.number))
     written = await store.written(owner, [one.id for one in made if one.kind == "summarise"])
-    calls = [TimedCall(number, row) for number, row in enumerate(rows, earlier + 1) if _is_on(row, lines)]
+    everything = tuple(TimedCall(number, row) for number, row in enumerate(rows, earlier + 1))
+    calls = [one for one in everything if _is_on(one.row, lines)]
     first_calls = _first_calls(made, [one for one in calls if one.is_reply])
     since: dict[str, list[str]] = {}
     for which, number in first_calls.items():
@@ -264,6 +269,8 @@ async def timeline_of(
         branches=tuple(_branch_lines(outline, await newest_replies(store, outline.heads))),
         is_cut=is_cut,
         pending=tuple(one.id for one in made if one.number and one.id not in first_calls),
+        all_calls=everything,
+        all_changes=shown,
     )
 
 

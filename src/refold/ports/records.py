@@ -472,7 +472,8 @@ class LatestHead(Struct, frozen=True, kw_only=True):
     updated_at: float = 0.0
     branches: int = 1
     compactions: int = 0
-    """Summarising changes of this branch that are in effect."""
+    """Summarising changes of all branches that are in effect, each once: a fork's copy of the change that it begins with is
+    not counted."""
     head: Head
 
     @property

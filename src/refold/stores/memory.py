@@ -390,15 +390,16 @@ class OwnerTables:
     def list_latest(self, begun: ConversationRow, ordinal: int) -> LatestHead:
         head = self.latest_head(begun.id)
         assert head is not None
-        summarised = (head.branch, "installed", "summarise")
+        own = {one.branch for one in self.heads.values() if one.conversation == begun.id}
         return LatestHead(
             ordinal=ordinal,
             title=begun.title,
             at=begun.at,
             updated_at=begun.updated_at,
-            branches=sum(one.conversation == begun.id for one in self.heads.values()),
+            branches=len(own),
             compactions=sum(
-                (row.branch, row.state, row.kind) == summarised for row in self.compactions.values()
+                row.branch in own and (row.state, row.kind) == ("installed", "summarise")
+                for row in self.compactions.values()
             ),
             head=head,
         )

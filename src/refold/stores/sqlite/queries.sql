@@ -179,7 +179,8 @@ SELECT
     (SELECT count(*) FROM branch WHERE owner = :owner AND conversation = found.id),
     (
         SELECT count(*) FROM compaction
-        WHERE owner = :owner AND branch = head.id AND state = 'installed' AND kind <> 'arrival' AND kind = 'summarise'
+        WHERE owner = :owner AND branch IN (SELECT id FROM branch WHERE owner = :owner AND conversation = found.id)
+            AND state = 'installed' AND kind <> 'arrival' AND kind = 'summarise'
     ),
     head.owner, head.conversation, head.id, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
 FROM found
