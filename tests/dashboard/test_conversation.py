@@ -21,7 +21,7 @@ from refold.stores.memory import MemoryStore
 from refold.stores.url import open_store
 from refold.summarisers import ModelSummariser
 from refold.tokens.catalog import find_model
-from tests.agent_session import SYSTEM, TOOLS, play
+from tests.agent_session import SYSTEM, TOOLS, play, reply, turn
 from tests.dashboard.conversation_site import Page, Site, engine, site_of
 from tests.summarisers.scripted_upstream import GOOD, Scripted, writer
 
@@ -156,6 +156,43 @@ async def test_a_fill_level_is_the_share_of_the_limit_on_every_page(site, store)
     ratio = row["tokens"] / row["limit"]
     assert f"{text.percent(ratio)} of {text.short(row['limit'])}" in home.text
     assert ratio == pytest.approx(status["ratio"], abs=0.02)
+
+
+async def test_one_window_has_one_size_in_one_unit():
+    """Also where the provider counts fewer tokens than our estimate has."""
+    store = MemoryStore()
+    started = engine(store, model="claude-sonnet-4-5", embedder=None)
+    talk = await started.conversation(NAME, system=SYSTEM, tools=TOOLS)
+    for at in range(40):
+        await talk.add(*turn(at))
+        await talk.context()
+        await talk.record(
+            {"prompt_tokens": round(talk.measurement.content.tokens * 0.8), "completion_tokens": 20}
+        )
+        await talk.add(reply(at))
+    async with site_of(store) as site:
+        found, page = await site.json(NAME), await site.page(NAME)
+        preview = (await site.json(NAME, "preview"))["preview"]
+        last = found["calls"][-1]
+        call = await site.json(NAME, "calls", f"{last['number']}")
+
+    status, rows = found["status"], {row["region"]: row["tokens"] for row in found["window"]}
+    free, reserve = rows.pop("free"), rows.pop("reserve")
+    assert status["tokens"] < 0.9 * talk.measurement.content.tokens
+    assert sum(rows.values()) == status["tokens"] == preview["before"]
+    assert free + reserve == 6_000 - status["tokens"]
+    assert f"The size is {status['source']}" in page.text
+    assert status["source"].startswith("the provider's last report")
+    assert rows["system"] + rows["tools"] < preview["after"] < preview["before"]
+
+    instructions = last["regions"]["system"] + last["regions"]["tools"]
+    messages = sum(run["after"] for run in call["runs"]) + call["lead_tokens"]
+    assert instructions + messages == pytest.approx(last["tokens"], rel=0.02)
+
+    limits = [re.search("do not fit into ([0-9,]+)", one["reason"]) for one in found["changes"]]
+    stated = [int(one[1].replace(",", "")) for one in limits if one]
+    assert stated
+    assert all(one <= 6_000 for one in stated)
 
 
 async def test_a_call_is_chosen_by_the_address_and_its_receipt_is_on_the_page(site, store):

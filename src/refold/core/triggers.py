@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from math import sqrt
+from math import ceil, sqrt
 
 from msgspec import Struct, structs
 
@@ -241,7 +241,15 @@ def _overfull(folded: Folded, frame: Frame, now: Now) -> str:
         return ""
     output = lowered_output(frame, now)
     lowered = f" with the output lowered to {output:,}" if output < frame.budget.max_output else ""
-    return f"{size_of(folded, frame):,} tokens do not fit into {limit_for(frame, now):,}{lowered}"
+    limit = input_limit(frame.budget, output)
+    if now.limit is not None:
+        limit = min(limit, int(now.limit * now.ratio))
+    return f"{_reported(size_of(folded, frame), now):,} tokens do not fit into {limit:,}{lowered}"
+
+
+def _reported(tokens: int, now: Now) -> int:
+    """Tokens of our count as the provider would count them: a reason speaks in its tokens, as the window does."""
+    return ceil(tokens * now.ratio)
 
 
 def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
@@ -306,7 +314,8 @@ def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
         return ""  # as small as a compaction would make it
     for best in _price_point(folded, frame, now):
         if size > best:
-            return f"{size:,} tokens cost more to carry along than to fold, from {best:,}"
+            shown, least = _reported(size, now), int(best * now.ratio)
+            return f"{shown:,} tokens cost more to carry along than to fold, from {least:,}"
     return ""
 
 

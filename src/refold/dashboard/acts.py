@@ -84,13 +84,14 @@ async def preview(visit: Visit) -> Rendered | Redirect:
     talk = await workspace.open(visit.name, visit.branch, preset=preset)
     found = await talk.preview(keep=keep)
     size = sum(entry.message.characters for entry in found.difference.before.shown)
+    status, instructions = await talk.status(), talk.measurement.instructions.tokens
     data = {
         "name": talk.id,
         "branch": talk.branch,
         "keep": keep,
         "preset": preset,
-        "status": await talk.status(),
-        "preview": await run_text_work(size, _preview, found),
+        "status": status,
+        "preview": await run_text_work(size, _preview, found, status.tokens, instructions),
     }
     return Rendered("preview.html", data, f"Preview {talk.id}")
 
@@ -100,8 +101,11 @@ async def _asked(visit: Visit) -> tuple[Workspace, int | None, str]:
     return await visit.workspace(), _tokens(query.get("keep", "")), _preset(query.get("preset", ""))
 
 
-def _preview(preview: Preview) -> dict[str, object]:
-    """The effect of a compaction, and the fate of every message that is shown now."""
+def _preview(preview: Preview, tokens: int, instructions: int) -> dict[str, object]:
+    """The effect of a compaction, and the fate of every message that is shown now. The sizes are those of requests, instructions
+    included: `tokens` is the one of now, and the others are our counts in proportion to it.
+    """
+    factor = tokens / max(1, instructions + preview.before)
     difference = preview.difference
     changes = changes_between(difference.before, difference.after, difference.receipts)
     changed = [one for one in changes if one.fate != "kept"]
@@ -110,16 +114,16 @@ def _preview(preview: Preview) -> dict[str, object]:
             "handle": one.handle,
             "role": one.role,
             "fate": one.fate,
-            "before": one.before,
-            "after": one.after,
+            "before": round(one.before * factor),
+            "after": round(one.after * factor),
             "text": one.original.text[:200],
         }
         for one in changed[:MOST_LISTED]
     ]
     receipt = preview.receipt
     return {
-        "before": preview.before,
-        "after": preview.after,
+        "before": tokens,
+        "after": round((instructions + preview.after) * factor),
         "reason": receipt.reason if receipt else "",
         "fates": {fate: sum(one.fate == fate for one in changes) for fate in get_args(Fate)},
         "messages": rows,

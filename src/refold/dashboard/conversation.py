@@ -36,6 +36,7 @@ from refold.engine.timeline import (
     TimedCall,
     TimedChange,
     Timeline,
+    in_proportion,
     timeline_of,
 )
 from refold.model.errors import ConfigError, Damaged, NotFound, WireError
@@ -99,14 +100,14 @@ async def overview(visit: Visit) -> Rendered | Redirect:
     line = await _timeline(engine, visit, call=visit.query.get("call", ""))
     talk, problem = await _opened(workspace, visit, line.branch)
     status = await talk.status() if talk else None
-    measured = talk.measurement if talk else None
+    window = now_rows(talk.measurement, status.tokens) if talk and status else []
     chosen = _chosen_call(visit, line)
     data = {
         "name": visit.name,
         "branch": line.branch,
         "model": talk.model if talk else line.calls[-1].row.model if line.calls else "",
         "status": {**msgspec.to_builtins(status), "ratio": status.ratio} if status else None,
-        "window": now_rows(measured) if measured else [],
+        "window": window,
         "problem": problem,
         "totals": totals(line.calls, line.changes),
         "conversation_totals": totals(line.all_calls, line.all_changes),
@@ -123,7 +124,7 @@ async def overview(visit: Visit) -> Rendered | Redirect:
     page = {
         **links,
         "over_time": picture_over_time(line, groups, chosen, links["link_branch"]),
-        "grid": picture_now(measured) if measured else "",
+        "grid": picture_now(window, status.tokens, status.window) if status else "",
         "lineage": picture_of_lineage(line),
         "looks": LOOKS,
         "shown_regions": _regions_in(drawn),
@@ -213,11 +214,14 @@ def change_counts(changes: Sequence[TimedChange | Compaction]) -> dict[str, int]
     }
 
 
-def now_rows(measured: Measurement) -> list[dict[str, object]]:
-    """The regions of the window as the next request would have them."""
+def now_rows(measured: Measurement, tokens: int) -> list[dict[str, object]]:
+    """The regions of the window as the next request would have them: our counts in proportion to its size, `tokens`, so that
+    they add up to it.
+    """
     window = max(1, measured.window)
-    sizes = {region: getattr(measured, region).tokens for region in CONTENT}
-    sizes |= {"free": measured.free, "reserve": measured.reserve}
+    parts = in_proportion([getattr(measured, region).tokens for region in CONTENT], tokens)
+    sizes: dict[Region, int] = dict(zip(CONTENT, parts, strict=True))
+    sizes |= {"free": measured.window - measured.reserve - sum(parts), "reserve": measured.reserve}
     return [
         {
             "region": region,
@@ -229,19 +233,19 @@ def now_rows(measured: Measurement) -> list[dict[str, object]]:
     ]
 
 
-def picture_now(measured: Measurement) -> svg.Markup:
+def picture_now(rows: Sequence[Mapping[str, Any]], tokens: int, window: int) -> svg.Markup:
     parts = [
         svg.Slice(
-            str(row["region"]),
+            row["region"],
             f"{row['name']}: {row['tokens']:,} tokens",
-            int(str(row["tokens"])),
-            LOOKS[region].letter,
+            row["tokens"],
+            LOOKS[row["region"]].letter,
         )
-        for region, row in zip(LOOKS, now_rows(measured), strict=True)
+        for row in rows
     ]
-    content = measured.content.tokens
-    label = f"The window now: {content:,} of {measured.window:,} tokens are filled, {max(0, measured.free):,} are free."
-    return svg.grid(parts, measured.window, label=label)
+    free = max(0, *(row["tokens"] for row in rows if row["region"] == "free"))
+    label = f"The window now: {tokens:,} of {window:,} tokens are filled, {free:,} are free."
+    return svg.grid(parts, window, label=label)
 
 
 CallGroup: TypeAlias = tuple[TimedCall, Sequence[TimedCall]]
@@ -336,14 +340,17 @@ def _call_text(
 def change_line(change: TimedChange) -> str:
     what = {"summarise": "summarised", "reduce": "reduced", "arrival": "shortened on arrival"}[change.kind]
     undone = ", undone later" if change.state == "undone" else ""
-    return f"{what}{undone}: {change.before:,} to {change.after:,} tokens"
+    return f"{what}{undone}: {change.before:,} to {change.after:,} tokens of messages by our count"
 
 
 def _size_bars(changes: Sequence[TimedChange]) -> dict[str, svg.Markup]:
     most = max((one.before for one in changes), default=1)
     return {
         one.id: svg.before_after(
-            one.before, one.after, most, label=f"{one.before:,} tokens before, {one.after:,} after"
+            one.before,
+            one.after,
+            most,
+            label=f"{one.before:,} tokens before, {one.after:,} after, by our count",
         )
         for one in changes
     }
@@ -520,6 +527,7 @@ async def call(visit: Visit) -> Rendered | Redirect:
             head,
             shown,
             await _edits(engine, line, found),
+            found.factor,
         )
     )
     data = {
@@ -530,7 +538,7 @@ async def call(visit: Visit) -> Rendered | Redirect:
         "first": first,
         "last": last,
         "lead": lead_text(shown) if shown is not None else "",
-        "lead_tokens": shown.lead.tokens if shown is not None else 0,
+        "lead_tokens": round(shown.lead.tokens * found.factor) if shown is not None else 0,
         "problem": problem,
         "previous": _neighbour(line, found, -1),
         "next": _neighbour(line, found, 1),
@@ -581,13 +589,18 @@ async def _edits(engine: Engine, line: Timeline, call: TimedCall) -> dict[int, E
 
 
 def _beside(
-    stored: Sequence[StoredMessage], head: Head, shown: Folded, edits: Mapping[int, Edit]
+    stored: Sequence[StoredMessage], head: Head, shown: Folded, edits: Mapping[int, Edit], factor: float
 ) -> list[ComparedMessage]:
+    """Each message beside what was sent of it. `factor` turns our counts into the provider's tokens, as in the receipt."""
     sent: dict[int, list[int]] = {}
     for index in range(len(shown.shown)):
         sent.setdefault(shown.number(index), []).append(index)
     covered = shown.summaries[-1].last if shown.summaries else 0
-    return [_row(one, head, shown, sent.get(one.seq, []), covered, edits.get(one.seq)) for one in stored]
+    rows = [_row(one, head, shown, sent.get(one.seq, []), covered, edits.get(one.seq)) for one in stored]
+    return [
+        structs.replace(one, before=round(one.before * factor), after=round(one.after * factor))
+        for one in rows
+    ]
 
 
 def _row(

@@ -787,6 +787,14 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         return ratio, last.prompt - (size_of(self.folded, self.frame) - since) * ratio
 
     @property
+    def size_source(self) -> str:
+        """The source of the size of the next request, in words."""
+        own = "our count" if self.counter.source == "counted" else "our estimate"
+        if self.is_reported:
+            return f"the provider's last report, with {own} of what was added since"
+        return own if self.measure[0] == 1 else f"{own}, in the provider's tokens by its earlier reports"
+
+    @property
     def compared(self) -> int:
         """The size of the context that the policy compares with its thresholds, in the provider's tokens. A
         policy that looks at reports only leaves out the messages since.

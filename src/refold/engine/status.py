@@ -44,6 +44,8 @@ class Status(Struct, frozen=True):
     billed: Usage
     """The usage of all calls together, as the provider bills it."""
     summary: SummaryAuthor = SummaryAuthor()
+    source: str = ""
+    """The source of `tokens`, in words."""
 
     @property
     def ratio(self) -> float:
@@ -85,6 +87,7 @@ async def status_of(journal: Journal, state: State, jobs: SummaryJobs) -> Status
         arithmetic=state.arithmetic,
         billed=state.meter.billed,
         summary=author_of(state.folded, has_late=state.late is not None, is_writing=jobs.is_running),
+        source=state.size_source,
     )
 
 

@@ -101,12 +101,14 @@ class TimedCall(Struct, frozen=True, dict=True):
         if sizes is None:
             return None
         names = Regions.__struct_fields__
-        factor = self.tokens / sizes.content if self.tokens and sizes.content else 1.0
-        counts = accumulate((getattr(sizes, name) for name in names), initial=0)
-        bounds = [round(upto * factor) for upto in counts]
-        return Regions(
-            **{name: last - first for name, (first, last) in zip(names, pairwise(bounds), strict=True)}
-        )
+        parts = in_proportion([getattr(sizes, name) for name in names], self.tokens or sizes.content)
+        return Regions(**dict(zip(names, parts, strict=True)))
+
+    @property
+    def factor(self) -> float:
+        """The provider's tokens per token of our count; 1.0 if our count was not recorded."""
+        sizes = self.sent.sizes
+        return self.tokens / sizes.content if sizes and self.tokens and sizes.content else 1.0
 
     @property
     def fold(self) -> int | None:
@@ -125,6 +127,13 @@ class TimedCall(Struct, frozen=True, dict=True):
     def edits(self) -> tuple[Edit, ...]:
         """Edits of this call alone: cache breakpoints, a lowered output."""
         return self.sent.marks
+
+
+def in_proportion(counts: Sequence[int], total: int) -> list[int]:
+    """Divide a total in proportion to some counts. The parts add up to it; without any count they are 0."""
+    factor = total / sum(counts) if sum(counts) else 0.0
+    bounds = [round(upto * factor) for upto in accumulate(counts, initial=0)]
+    return [last - first for first, last in pairwise(bounds)]
 
 
 class Payback(Struct, frozen=True):
@@ -378,11 +387,10 @@ def _summary_dollars(made: Sequence[Compaction], calls: Sequence[TimedCall]) -> 
 def _payback(
     change: Compaction, summary: float, before: TimedCall | None, after: TimedCall
 ) -> Payback | None:
-    prices, sizes = prices_of(after.row.model), after.sent.sizes
+    prices = prices_of(after.row.model)
     if prices is None:
         return None
-    factor = after.tokens / sizes.content if sizes and sizes.content and after.tokens else 1.0
-    per_call = (change.before - change.after) * factor * prices.read / _MILLION
+    per_call = (change.before - change.after) * after.factor * prices.read / _MILLION
     prefix = _broken_prefix(before, after, prices)
     cost = summary + prefix
     if per_call <= 0:
