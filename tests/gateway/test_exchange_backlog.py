@@ -331,6 +331,32 @@ async def test_the_header_counts_what_was_dropped_too(monkeypatch):
         assert "x-refold-not-kept" not in await ask(gate, history(9, "word " * 80))
 
 
+async def test_a_reply_of_a_deleted_conversation_does_not_wait_and_the_name_can_be_used_again(caplog):
+    store = Failing()
+    caplog.set_level("INFO")
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(upstream, store=store, summariser_enabled=False, window=8_000) as gate,
+        asyncio.timeout(HANG_S),
+    ):
+        store.may_go_on.clear()
+        answer = asyncio.create_task(ask(gate, history(0)))
+        await store.is_waiting.wait()
+        assert await store.delete(OWNER, "talk")
+        store.may_go_on.set()
+        await answer
+        await everything_is_stored(gate)
+
+        assert (len(gate.gateway.backlog), gate.gateway.backlog.dropped) == (0, 0)
+        assert "its conversation was deleted meanwhile" in caplog.text
+        assert await store.head(OWNER, "talk") is None
+        async with aiohttp.ClientSession() as session, session.get(f"{gate.url}/index.json") as response:
+            assert (await response.json())["attention"] == []
+
+        await ask(gate, history(1))
+        assert len(await stored(gate)) == 3
+
+
 async def test_an_answer_that_is_no_reply_passes_in_pieces_as_it_comes():
     """What is no conversation's is not held back: there is nothing to store."""
 

@@ -406,11 +406,19 @@ class Ticket:
             live, held = self.hosted.live, exchange.incoming.held
             await live.answered(self.made, outcome, self.call_id, held=held, delivery=delivery)
             await exchange.host.note_compactions(live, self.made, outcome, self._upstream)
+        except NotFound:
+            self._forget_deleted(exchange)
         except StoreError as error:
             _log.warning("a reply is stored later: %s", error.located)
             await self._store_later(answered)
         except Exception as error:  # noqa: BLE001  # no failure here may stop the client's answer
             _log.warning("a reply could not be stored: %s", type(error).__name__)
+
+    def _forget_deleted(self, exchange: Exchange) -> None:
+        """Drop the reply of a conversation that was deleted while it was answered: nobody can ask for it any more."""
+        _log.info("a reply is not stored: its conversation was deleted meanwhile")
+        if self.hosted is not None:
+            exchange.host.table.drop(self.hosted.live)
 
     async def _store_later(self, exchange: Exchange) -> None:
         mark = (
