@@ -13,7 +13,8 @@ import pytest
 from refold.cli.main import run
 from refold.dashboard import text
 from refold.dashboard.app import conversation_url, with_query
-from refold.engine.engine import OWNER
+from refold.engine.actions import record
+from refold.engine.engine import OWNER, Engine
 from refold.engine.timeline import MOST_CALLS, timeline_of
 from refold.model.tokens import Usage
 from refold.ports.records import Batch, Call
@@ -193,6 +194,31 @@ async def test_one_window_has_one_size_in_one_unit():
     stated = [int(one[1].replace(",", "")) for one in limits if one]
     assert stated
     assert all(one <= 6_000 for one in stated)
+
+
+async def test_unknown_prices_and_the_estimated_part_are_told_beside_the_money():
+    """As `refold stats` tells them."""
+    store = MemoryStore()
+    for name, model in (("free", "my-own-model"), ("paid", "gpt-4o")):
+        started = Engine(store, model=model, window=6_000, embedder=None)
+        talk = await started.conversation(name)
+        await talk.add({"role": "user", "content": "Which ship?"})
+        await talk.context()
+        usage = Usage(100_000, output=10)
+        await talk.record_call(lambda state: record(state, usage), usage, is_estimated=True)  # noqa: B023
+    async with site_of(store) as site:
+        free, paid, effect, home = [
+            await site.get(url) for url in ("/conversations/free", "/conversations/paid", "/effect", "/")
+        ]
+
+    note = "The prices of my-own-model are not known: they count as $0."
+    assert note in free.text
+    assert note in effect.text
+    assert note in home.text
+    assert "are not known" not in paid.text
+    for page in (paid, effect):
+        assert "$0.25 estimated" in page.text
+    assert "$0.25 of it estimated" in home.text
 
 
 async def test_a_call_is_chosen_by_the_address_and_its_receipt_is_on_the_page(site, store):

@@ -28,6 +28,7 @@ from refold.engine.events import Regions
 from refold.engine.history import Fate, MessageChange, changes_between, fate_of
 from refold.engine.journal import read_edits
 from refold.engine.recall import is_handle, newest_reply
+from refold.engine.settings import prices_of
 from refold.engine.state import CallSize
 from refold.engine.timeline import (
     MOST_CALLS,
@@ -197,6 +198,8 @@ def totals(calls: Sequence[TimedCall], changes: Sequence[TimedChange | Compactio
         "net_dollars": sum(one.row.saved for one in replies) - summary_dollars,
         "cache_hit_rate": read / prompts if prompts else None,
         "estimated": sum(one.row.is_estimated for one in calls),
+        "estimated_dollars": sum(one.row.dollars for one in calls if one.row.is_estimated),
+        "unpriced": sorted(one for one in {one.row.model for one in calls} if prices_of(one) is None),
         **change_counts(changes),
     }
 

@@ -61,6 +61,8 @@ async def home(visit: Visit) -> Rendered | Redirect:
     data = {
         "attention": await attention(visit, workspace),
         "today": today.total.document(),
+        "estimated_dollars": today.total.estimated_dollars,
+        "unpriced": today.savings.unpriced,
         "compactions": _counts(today),
         "days": [_day(one) for one in by_day.groups],
         "conversations": lines,
@@ -295,7 +297,7 @@ async def effect(visit: Visit) -> Rendered | Redirect:
     if by == "owner" or by is None:
         raise ConfigError("there are no such groups here", hint=f"by: {', '.join(GROUPS)}")
     stats = await workspace.engine.stats(by=by, days=days)
-    data = {"days": days, "by": by, **stats.document()}
+    data = {"days": days, "by": by, **stats.document(), "unpriced": stats.savings.unpriced}
     page = {"stats": stats, "periods": PERIODS, "kinds": GROUPS, "outcomes": _counts(stats)}
     return Rendered("effect.html", data, "Effect", page=page)
 

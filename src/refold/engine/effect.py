@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs, to_builtins
 
+from refold.engine.settings import prices_of
 from refold.model.errors import ConfigError
 from refold.model.tokens import Usage
 from refold.ports.records import DAY_S, CallKind, CallSum, CompactionSum, day_of
@@ -106,6 +107,12 @@ class Savings(Struct, frozen=True):
         """Dollars that were not spent on replies, less the price of the summaries."""
         return sum(one.saved for one in self.replies) - sum(one.dollars for one in self.summaries)
 
+    @property
+    def unpriced(self) -> list[str]:
+        """The models whose prices are not known: their calls count as 0 dollars."""
+        models = {one.model for one in (*self.replies, *self.summaries)}
+        return sorted(one for one in models if prices_of(one) is None)
+
     def document(self) -> dict[str, object]:
         """The totals for programs. Their keys are documented and stay."""
         return {
@@ -173,6 +180,11 @@ class Effect(Struct, frozen=True):
     def added_ms(self) -> float | None:
         """The mean time that Refold took before the upstream was asked, in milliseconds; None if it was not measured."""
         return self.replies.added_ms / self.replies.timed if self.replies.timed else None
+
+    @property
+    def estimated_dollars(self) -> float:
+        """The part of `dollars` that follows from estimated usage."""
+        return self.estimated_replies.dollars + self.estimated_summaries.dollars
 
     @property
     def is_estimated(self) -> bool:

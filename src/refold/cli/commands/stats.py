@@ -182,15 +182,12 @@ def _compactions(rows: Sequence[CompactionTotals], *, by_day: bool) -> str:
 
 
 def _note_prices(found: Savings) -> None:
-    from refold.engine.settings import prices_of
-
     calls = [*found.replies, *found.summaries]
     if estimated := sum(one.estimated for one in calls):
         output.note(
             f"~ the usage of {estimated:,} of {_calls(calls):,} calls is estimated: no provider reported it"
         )
-    unknown = [one.model for one in found.replies if prices_of(one.model) is None]
-    if unknown:
+    if unknown := found.unpriced:
         output.note(f"the prices of {plain(', '.join(unknown[:5]))} are not known: they count as 0")
 
 
