@@ -393,7 +393,9 @@ def test_a_replay_draws_the_chart_of_the_report(visitor, page):
     assert chart in report
     assert chart.count("<circle") == 3
     for row in rows:
-        assert f"{row['candidate']}: {row['fur_old']:.1f} % for ${row['dollars']['anthropic']:,.2f}" in chart
+        assert (
+            f"{row['candidate']}: {row['fur_old']:.1f} % for ${row['dollars']['anthropic']:,.2f}" in chart
+        )
     assert html.count('aria-label="on the front"') == chart.count('class="point best"') > 0
 
 
@@ -612,6 +614,44 @@ NAMES = [
 ]
 
 
+def test_the_address_above_all_conversations_leads_to_the_list(visitor):
+    for path, target in (
+        ("/conversations", "/"),
+        ("/conversations/", "/"),
+        ("/conversations.json", "/index.json"),
+    ):
+        told = visitor.get(path)
+        assert (told.status, told.location) == (303, target), path
+
+
+def test_the_words_of_a_tool_result_are_in_the_twins(visitor, page):
+    async def write() -> None:
+        chat = await Engine(page.store, model="gpt-4o", window=12_000, embedder=None).conversation("results")
+        for turn in range(14):
+            call = {"id": f"c{turn}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+            await chat.add({"role": "user", "content": f"read file {turn}"})
+            await chat.add({"role": "assistant", "content": None, "tool_calls": [call]})
+            await chat.add(
+                {
+                    "role": "tool",
+                    "tool_call_id": f"c{turn}",
+                    "content": f"line {turn} of the ferry ledger. " * 40,
+                }
+            )
+            await chat.add({"role": "assistant", "content": "done"})
+
+    page.run(write)
+    visitor.get("/conversations/results/pins")
+    visitor.act("/conversations/results/pins", on="1", handle="#m2")
+
+    (pin,) = visitor.get("/conversations/results/pins.json").json()["pins"]
+    assert (pin["role"], pin["text"][:27]) == ("tool", "line 0 of the ferry ledger.")
+    preview = visitor.get("/conversations/results/preview.json?keep=500").json()["preview"]
+    results = [one["text"] for one in preview["messages"] if one["role"] == "tool"]
+    assert results
+    assert all("of the ferry ledger" in one for one in results)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_has_an_address_of_its_own(visitor, page, name):
     begin(page, name, 1)
@@ -814,6 +854,25 @@ def test_a_session_ends_with_the_sign_out(anna):
     assert answer.location == "/sign-in?done=signed-out"
     assert "Max-Age=0" in answer.cookies[0]
     assert anna.get("/", cookie=cookie).status == 303
+
+
+def test_an_act_of_a_user_is_told_to_those_who_watch(anna, guarded):
+    begin(guarded, "watched", 3, owner="anna")
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=30)
+    connection.request("GET", "/live", headers={"cookie": anna.cookie})
+    stream = connection.getresponse()
+    assert stream.readline() == b":\n"
+
+    anna.get("/conversations/watched/compact")
+    anna.act("/conversations/watched/pins", handle="#m1", on="1")
+    anna.act("/conversations/watched/switch", on="0")
+    anna.act("/conversations/watched/delete", confirm="watched")
+
+    told = [stream.readline() for _ in range(13)]
+    connection.close()
+    assert told.count(b"event: changed\n") == 3
+    events = anna.get("/").text.partition('data-events="')[2].partition('"')[0].split()
+    assert "changed" in events
 
 
 def test_the_live_stream_ends_with_the_sign_out(anna, guarded):

@@ -197,6 +197,33 @@ def test_the_page_changes_while_somebody_looks(tab, page):
     playwright.expect(row.locator("td.num").first).to_have_text("7")
 
 
+def test_a_name_is_shown_with_all_of_its_spaces(tab, page):
+    write(page, "two  spaces", 1)
+    opened = tab.open("/conversations/two%20%20spaces/delete")
+    assert opened.locator("h1").inner_text() == "two  spaces"
+    assert "two  spaces" in opened.locator("label[for=confirm]").inner_text()
+
+
+def test_a_part_with_the_focus_catches_up_when_the_focus_has_left(tab, page):
+    write(page, "focused", 3)
+    opened = tab.open("/?words=focused")
+    opened.wait_for_selector("[data-live-state][data-state=on]")
+    opened.locator("#conversations .scroll").focus()
+
+    async def switch_off() -> None:
+        host = await page.gateway.host("local")
+        await host.engine.switch("focused", on=False)
+        page.gateway.events.note_change("local", "focused")
+
+    with opened.expect_response(lambda one: one.url.endswith("/?words=focused")) as found:
+        page.run(switch_off)
+    found.value.finished()
+    assert opened.locator("#conversations .tag", has_text="off").count() == 0
+
+    opened.locator("#words").focus()
+    playwright.expect(opened.locator("#conversations .tag", has_text="off")).to_have_count(1)
+
+
 def test_the_page_is_live_during_the_demo(browser):
     """`refold demo` on a terminal tells the address of its page, where the calls appear without a reload."""
     terminal, end = pty.openpty()

@@ -10,6 +10,7 @@ from typing import get_args
 
 from refold.config import policy_of
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.dashboard.conversation import message_text
 from refold.dashboard.workspace import NO_MODEL, Workspace
 from refold.engine.arguments import check_focus
 from refold.engine.conversation import Conversation
@@ -116,7 +117,7 @@ def _preview(preview: Preview, tokens: int, instructions: int) -> dict[str, obje
             "fate": one.fate,
             "before": round(one.before * factor),
             "after": round(one.after * factor),
-            "text": one.original.text[:200],
+            "text": message_text(one.original)[:200],
         }
         for one in changed[:MOST_LISTED]
     ]
@@ -200,15 +201,17 @@ async def pins(visit: Visit) -> Rendered | Redirect:
 async def _pin(workspace: Workspace, talk: Conversation, handle: str) -> dict[str, object]:
     for stored in await workspace.engine.store.pick(talk.journal.head, [int(handle[2:])]):
         message = read_stored(stored, talk.journal.head)
-        text = message.text[:200] if message else ""
+        text = message_text(message)[:200] if message else ""
         return {"handle": handle, "role": stored.role, "tokens": stored.tokens, "text": text}
     return {"handle": handle, "role": "", "tokens": 0, "text": ""}
 
 
 async def change_pin(visit: Visit) -> Rendered | Redirect:
-    talk = await (await visit.workspace()).open(visit.name, visit.branch)
+    workspace = await visit.workspace()
+    talk = await workspace.open(visit.name, visit.branch)
     handle, on = visit.form.get("handle", "").strip(), _on(visit)
     await (talk.pin(handle) if on else talk.unpin(handle))
+    workspace.note_change(talk.id)
     return Redirect(
         conversation_url(talk.id, "pins", branch=visit.branch, done="pinned" if on else "unpinned")
     )
@@ -242,9 +245,10 @@ async def delete(visit: Visit) -> Rendered | Redirect:
         return await _delete_form(
             visit, "the name is not the one of this conversation, so nothing was deleted"
         )
-    engine = (await visit.workspace()).engine
-    if not await engine.delete(visit.name):
+    workspace = await visit.workspace()
+    if not await workspace.engine.delete(visit.name):
         raise NotFound("there is no such conversation", hint="see the list of conversations")
+    workspace.note_change(visit.name)
     return Redirect("/?done=deleted")
 
 

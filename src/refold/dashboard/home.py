@@ -302,4 +302,15 @@ async def effect(visit: Visit) -> Rendered | Redirect:
     return Rendered("effect.html", data, "Effect", page=page)
 
 
-VIEWS = (("/", home, "GET"), ("/search", search, "GET"), ("/effect", effect, "GET"))
+async def above_conversations(visit: Visit) -> Rendered | Redirect:
+    """The address above those of the conversations: the list is the first page."""
+    return Redirect("/index.json" if visit.path.endswith(".json") else "/")
+
+
+VIEWS = (
+    ("/", home, "GET"),
+    ("/conversations", above_conversations, "GET"),
+    ("/conversations/", above_conversations, "GET"),
+    ("/search", search, "GET"),
+    ("/effect", effect, "GET"),
+)

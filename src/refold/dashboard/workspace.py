@@ -89,6 +89,10 @@ class Workspace(Protocol):
         """Switch the compaction of a conversation off, or on again."""
         ...
 
+    def note_change(self, name: str) -> None:
+        """Tell those who watch that a user has changed a conversation in a way that the engine has no event for."""
+        ...
+
 
 class PageBackend(Protocol):
     """The place that the page is served from."""
@@ -164,6 +168,9 @@ class StoreWorkspace:
 
     async def switch(self, name: str, *, on: bool) -> None:
         await self.engine.switch(name, on=on)
+
+    def note_change(self, name: str) -> None:
+        """The stream of a store looks at the store itself."""
 
 
 class KeyChecks(Protocol):
@@ -278,7 +285,8 @@ class StoreBackend:
 
 async def _places(engine: Engine) -> list[tuple[object, ...]]:
     rows = await engine.store.latest_heads(engine.owner, limit=WATCHED)
-    return [(one.head.conversation, one.head.branch, *one.head.place) for one in rows]
+    off = sorted(await engine.switched_off())
+    return [(one.head.conversation, one.head.branch, *one.head.place) for one in rows] + [tuple(off)]
 
 
 async def _disconnect(receive: Receive) -> None:

@@ -636,6 +636,7 @@ async def _switched(admin: Admin, request: Request, *, on: bool) -> object:
     talk, host = await admin.opened(request), await admin.host(request)
     await host.engine.switch(talk.id, on=on)
     host.off = await host.engine.switched_off()
+    admin.gateway.events.note_change(host.engine.owner, talk.id)
     return {"id": talk.id, "off": talk.id in host.off}
 
 
@@ -656,6 +657,7 @@ async def change_pin(admin: Admin, request: Request) -> object:
     ((verb, handle),) = found
     talk = await admin.opened(request)
     await (talk.pin(handle) if verb == "pin" else talk.unpin(handle))
+    admin.gateway.events.note_change((await admin.host(request)).engine.owner, talk.id)
     return {"id": talk.id, "pins": await talk.pins()}
 
 

@@ -39,6 +39,8 @@ KEPT = 256
 """Events kept per owner: a busy hour, and a few hundred kilobytes."""
 LOST = "lost"
 """The event for a listener that missed events no longer in the buffer."""
+CHANGED = "changed"
+"""The event for an act of a user that the engine has no event for: a conversation was deleted or switched, or its pins changed."""
 _FACTS = ("path", "outcome", "problem", "reason", "author", "why", "model", "dollars", "attempts")
 """Fields of an event that go into its log line if they have a value. Sizes are logged in tokens."""
 
@@ -131,6 +133,11 @@ class Events:
         level = _level(event)
         if _log.isEnabledFor(level) and (text := _text(event, notify)):
             _log.log(level, "%s", text, extra=facts(owner=owner, **_facts(event)))
+
+    def note_change(self, owner: str, conversation: str) -> None:
+        """Tell an owner's listeners of an act that the engine has no event for, so that they look again."""
+        found = {"at": self._clock(), "event": CHANGED, "conversation": conversation}
+        self.channel(owner).put(CHANGED, partial(msgspec.json.encode, found))
 
     def close(self) -> None:
         """End all event streams, so that the gateway can stop."""

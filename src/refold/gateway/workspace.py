@@ -20,7 +20,7 @@ from refold.engine.settings import ConversationSettings
 from refold.gateway.app import Gateway
 from refold.gateway.auth import KeyRing
 from refold.gateway.conversations import OwnerConversations
-from refold.gateway.events import LOST
+from refold.gateway.events import CHANGED, LOST
 from refold.gateway.request import Wishes
 from refold.gateway.upstreams import Credentials, Target
 from refold.model.dialect import DIALECTS
@@ -116,12 +116,16 @@ class GatewayWorkspace:
     async def switch(self, name: str, *, on: bool) -> None:
         await self.engine.switch(name, on=on)
         self.host.off = await self.engine.switched_off()
+        self.note_change(name)
+
+    def note_change(self, name: str) -> None:
+        self._gateway.events.note_change(self.engine.owner, name)
 
 
 class GatewayBackend:
     """The page of a gateway."""
 
-    events = (*(str(one.__struct_config__.tag) for one in Event.__subclasses__()), LOST)
+    events = (*(str(one.__struct_config__.tag) for one in Event.__subclasses__()), CHANGED, LOST)
 
     def __init__(self, gateway: Gateway, ring: KeyRing, stream: ASGIApp, version: str) -> None:
         self._gateway, self._ring, self._stream, self.version = gateway, ring, stream, version

@@ -28,6 +28,8 @@ function showTimes() {
 
 let isLooking = false;
 let isAsked = false;
+// Whether a part was left alone because it had the focus, although its content has changed.
+let isBehind = false;
 
 export async function look() {
   if (isLooking) {
@@ -49,9 +51,14 @@ export async function look() {
 }
 
 function replace(fresh) {
+  isBehind = false;
   for (const part of document.querySelectorAll("[data-live]")) {
     const other = fresh.getElementById(part.id);
-    if (!other || part.contains(document.activeElement) || part.outerHTML === other.outerHTML) continue;
+    if (!other || part.innerHTML === other.innerHTML) continue;
+    if (part.contains(document.activeElement)) {
+      isBehind = true;
+      continue;
+    }
     const open = new Set([...part.querySelectorAll("details[open]")].map((one) => one.id));
     const made = document.importNode(other, true);
     for (const one of made.querySelectorAll("details")) if (one.id && open.has(one.id)) one.open = true;
@@ -110,7 +117,7 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 document.addEventListener("focusout", () => {
-  if (isAsked && !isLooking) look();
+  if (isBehind) setTimeout(look); // when the focus has arrived elsewhere
 });
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit-on-change]")) event.target.form.requestSubmit();
