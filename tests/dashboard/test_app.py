@@ -15,7 +15,7 @@ import pytest
 
 from refold.dashboard.app import HEADERS, NOTICES, conversation_url, name_in
 from refold.dashboard.browser_access import SESSION_S, BrowserSessions, is_page, session_cookie
-from refold.dashboard.replay_jobs import read_recording
+from refold.dashboard.replay_jobs import read_recording, tariffs_of
 from refold.engine.engine import Engine
 from refold.model.dialect import DIALECTS
 from refold.ports.records import ClientKey, read_stored
@@ -386,7 +386,9 @@ def test_a_replay_draws_the_chart_of_the_report(visitor, page):
     recorded = page.run(lambda: read_parser(page.store))
 
     counting, budget = Counting("gpt-4o"), ReplayBudget(model="gpt-4o")
-    cells = run(recorded, candidates(["refold", "opal", "picoclaw"]), [4_000], counting, budget=budget)
+    names = ["refold", "opal", "picoclaw"]
+    tariffs = tariffs_of("gpt-4o")
+    cells = run(recorded, candidates(names), [4_000], counting, tariffs=tariffs, budget=budget)
     report = report_page(tabulate(cells, counting, budget=budget), cells)
 
     (chart,) = re.findall(r"<figure>.*?</figure>", html, re.DOTALL)
@@ -394,8 +396,10 @@ def test_a_replay_draws_the_chart_of_the_report(visitor, page):
     assert chart.count("<circle") == 3
     for row in rows:
         assert (
-            f"{row['candidate']}: {row['fur_old']:.1f} % for ${row['dollars']['anthropic']:,.2f}" in chart
+            f"{row['candidate']}: {row['fur_old']:.1f} % for ${row['dollars']['openai/gpt-4o']:,.2f}" in chart
         )
+    assert data["table"]["tariffs"][0] == "openai/gpt-4o"
+    assert "prices of <bdi>openai/gpt-4o</bdi>" in html
     assert html.count('aria-label="on the front"') == chart.count('class="point best"') > 0
 
 
@@ -426,7 +430,7 @@ def test_a_replay_draws_the_contexts_of_each_preset_over_time(visitor):
         assert len(re.findall(r'class="target"', html)) == len(calls) == row["calls"]
         assert len(marks) == len([one for one in calls if one["changes"]]) > 0
         assert sum(one["cached"] for one in calls) / sum(one["prompt"] for one in calls) == pytest.approx(
-            row["cache_hit"]["anthropic"] / 100
+            row["cache_hit"]["openai/gpt-4o"] / 100
         )
         changed = next(one for one in calls if one["changes"])
         told = unescape(visitor.get(f"{url}&call={changed['number']}").text)
@@ -488,7 +492,8 @@ def test_a_replay_has_the_calls_of_closed_sessions_as_the_report_of_an_export_ha
     _, data = replayed(visitor, "/conversations/two%20sessions/replay", "refold")
 
     counting, budget = Counting("gpt-4o"), ReplayBudget(model="gpt-4o")
-    cells = run(recordings, candidates(["refold"]), [4_000], counting, budget=budget)
+    own = tariffs_of("gpt-4o")
+    cells = run(recordings, candidates(["refold"]), [4_000], counting, tariffs=own, budget=budget)
     (row,) = tabulate(cells, counting, budget=budget).rows
     (shown,) = data["table"]["rows"]
     assert (data["messages"], shown["calls"]) == (32, row.calls) == (32, 16)

@@ -22,6 +22,7 @@ from refold.model.message import Message
 from refold.ports.records import read_stored
 from refold.ports.store import Store
 from refold.replay import Recording, Table
+from refold.replay.cost import REFERENCE_TARIFFS, Tariff, tariff_for
 from refold.replay.score import SentContext
 from refold.text_work import run_text_work
 
@@ -116,9 +117,25 @@ def _replay(job: ReplayJob, order: ReplayOrder, recording: Recording, model: str
         job.done, job.total = done, total
 
     counting, budget = Counting(model), ReplayBudget(model=model)
-    cells = run([recording], candidates(order.presets), [order.window], counting, note, budget=budget)
+    cells = run(
+        [recording],
+        candidates(order.presets),
+        [order.window],
+        counting,
+        note,
+        tariffs=tariffs_of(model),
+        budget=budget,
+    )
     job.sent = {cell.candidate: cell.scores[0].sent for cell in cells if cell.scores}
     job.table = tabulate(cells, counting, budget=budget)
+
+
+def tariffs_of(model: str) -> tuple[Tariff, ...]:
+    """The prices of the conversation's own model, if they are known, before those of the reference models."""
+    try:
+        return (tariff_for(model), *REFERENCE_TARIFFS)
+    except ConfigError:
+        return REFERENCE_TARIFFS
 
 
 async def read_recording(talk: Conversation, store: Store) -> Recording:
