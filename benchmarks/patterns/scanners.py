@@ -19,7 +19,7 @@ from refold.core.digest.ledger import EMPTY, Ledger, entries, identifiers, merge
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
 from refold.core.digest.search import excerpt, find, mentions
-from refold.core.digest.sections import Beside, mechanical, sections
+from refold.core.digest.sections import KeptText, mechanical, sections
 from refold.core.digest.shorten import shorten
 from refold.core.digest.terms import contains_word, terms
 from refold.core.digest.typed_text import typed_passages
@@ -267,7 +267,7 @@ SCANNERS: dict[str, Scanner] = {
     "languages": lambda text: is_other_language(text, (text,)),
     "headings": lambda text: (headings_once(text), says_something(text)),
     "with_facts": lambda text: with_facts(text, ledger_of([user(text), assistant(text)]), most=4_000, count=_count, said=text),
-    "sections": lambda text: (sections(ledger_of([user(text)]), 10_000, beside=Beside(text))),
+    "sections": lambda text: (sections(ledger_of([user(text)]), 10_000, beside=KeptText(text))),
     "mechanical": lambda text: mechanical([user(text)], ledger_of([user(text)]), previous=text),
     "says": lambda text: (contains_word(text, text[:20]), contains_word(text, text[: len(text) // 2] + "!")),
     "fenced": fenced,

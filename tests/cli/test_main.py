@@ -18,8 +18,8 @@ KEPT = (
     *("conversations", "stats", "sessions", "show", "search", "recall", "diff", "export", "doctor"),
     *("import", "undo", "pin", "unpin", "off", "on", "rerun", "new", "resume", "delete", "expire"),
 )
-JOINED = ("replay", "serve", "dashboard", "chat", "demo", "mcp")
-GROUPS = ("db", "keys", "config", "local")
+JOINED = ("replay", "serve", "dashboard", "chat", "demo", "mcp", "worker", "jobs")
+GROUPS = ("db", "keys", "config", "local", "plugins")
 COMMANDS = (*OWN, *KEPT, *JOINED, *GROUPS, "completion")
 
 
@@ -113,7 +113,9 @@ def sections(command: str) -> str:
     return "".join(own + (shared if command in (*KEPT, *GROUPS, "compact") else []))
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "serve"])  # those are settings
+@pytest.mark.parametrize(
+    "command", [name for name in COMMANDS if name not in ("serve", "worker")]
+)  # those are settings
 def test_every_option_is_documented(refold, command):
     told = sections(command)
 

@@ -33,14 +33,29 @@ TABLES = {
     "resume": ["resume", LONG],
     "context": ["context", LONG],
     "compact": ["compact", "examples/coding-agent.json", "--window", "12k", "--dry-run"],
+    "plugins": ["plugins", "check", "examples/plugin/refold_harbour.py"],
     "replay": ["replay", "examples/coding-agent.json", "--preset", "refold", "--window", "8k"],
 }
 """The commands that print a table, each with a table that is too wide as it is."""
 WITHOUT_TABLES = {
-    *("chat", "check", "config", "dashboard", "db", "delete", "demo", "doctor", "expire", "export", "import"),
-    *("local", "mcp", "new", "off", "on", "pin", "recall", "rerun", "serve", "undo", "unpin"),
+    *(
+        "chat",
+        "check",
+        "completion",
+        "config",
+        "dashboard",
+        "db",
+        "delete",
+        "demo",
+        "doctor",
+        "expire",
+        "export",
+        "import",
+        "jobs",
+    ),
+    *("local", "mcp", "new", "off", "on", "pin", "recall", "rerun", "serve", "undo", "unpin", "worker"),
 }
-"""The other commands print messages, sentences, or nothing; `serve` and `demo` have tests below."""
+"""The other commands print messages, sentences, or nothing; `jobs` needs PostgreSQL; `serve` and `demo` have tests below."""
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import json
 
+from refold.core.search.vectors import pack
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.records import (
@@ -21,6 +22,7 @@ from refold.ports.records import (
     Session,
     StoredMessage,
     StoredSummary,
+    TurnBlock,
 )
 from refold.ports.store import Store
 
@@ -184,4 +186,13 @@ async def ranges(store: Store, head: Head) -> list[tuple[int, int | None]]:
     live = [session for session in sessions if session.state == "live" and session.branch == head.branch]
     return sorted(
         ((session.first, session.last) for session in live), key=lambda one: (one[0], one[1] is None)
+    )
+
+
+def block(head: Head, first: int, last: int, *numbers: tuple[float, ...], name: str = "tiny") -> TurnBlock:
+    """The vectors of messages from number `first` on."""
+    codes, vectors = pack([array("f", one).tobytes() for one in numbers])
+    seqs = tuple(range(first, first + len(numbers)))
+    return TurnBlock(
+        branch=head.branch, name=name, first=first, last=last, seqs=seqs, codes=codes, vectors=vectors
     )

@@ -18,6 +18,7 @@ from tests.contract.talks import (
     BORIS,
     arrival,
     begin,
+    block,
     call,
     command,
     compact,
@@ -55,6 +56,7 @@ async def live(store: Store, owner: str, word: str, conversation: str = "talk") 
     await store.plan(owner, planned(head, f"{conversation}/work"))
     await store.claim(owner, f"{conversation}/work", word, now=1.0, until=9.0)
     await store.reply(owner, f"{conversation}/work", word, written(f"{conversation}/work", word))
+    await store.put_turns(owner, block(head, 0, 3, (1.0, float(len(word)))))
     await store.pin(head, len(word) % 3, on=True)
     side = new_head(conversation, owner, f"{conversation}/side")
     await store.fork(head, 2, side, first_session(side, 2))
@@ -123,6 +125,8 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
 
 async def ask_owner(store: Store, owner: str) -> dict[str, object]:
     """What is asked about an owner without naming a conversation."""
+    gaps = sorted(await store.turn_gaps(owner, "another"), key=lambda gap: gap.branch)
+    codes = await store.turn_codes(owner, "tiny")
     return {
         "sessions, of all": await store.sessions(owner),
         "conversations": await store.conversations(owner),
@@ -133,6 +137,10 @@ async def ask_owner(store: Store, owner: str) -> dict[str, object]:
         "places": await store.places(owner, [b"alpha 1", b"omega 1"]),
         "nearest": await store.nearest(owner, "tiny", VECTOR, limit=9),
         "unembedded": await store.unembedded(owner, "another", 9),
+        "turn_gaps": sorted((one.branch, one.first, one.last) for one in gaps),
+        "turn_messages": [one.body for gap in gaps for one in await store.turn_messages(owner, gap)],
+        "turn_codes": [(one.conversation, one.branch, one.seqs, one.codes) for one in codes],
+        "turn_vectors": [*(await store.turn_vectors(owner, [(one.id, 0) for one in codes], 2)).values()],
         "unfinished, of one branch": await store.unfinished(owner, "talk/main"),
         "cached": await store.cached(owner, "key"),
         "learnt": await store.learnt(owner, "limit", "gpt"),
@@ -162,13 +170,13 @@ async def all_answers(store: Store, owner: str) -> dict[str, object]:
 
 ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
-    *("embed", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
+    *("embed", "put_turns", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
     *("enqueue", "begin_command", "keep_command", "lease", "release"),
     *("add_key", "revoke_key", "put_setting", "swap_learnt", "forget", "backfill"),
 }
 
 
-OF_ALL = {"owners", "find_key_owner", "has_keys", "close"}
+OF_ALL = {"owners", "find_key_owner", "has_keys", "close", "fault"}
 """What is asked without an owner."""
 
 

@@ -7,22 +7,13 @@ from array import array
 import pytest
 from msgspec import structs
 
-from refold.core.search.vectors import pack
 from refold.engine.engine import Engine
 from refold.model.errors import RefoldError, StoreError
-from refold.ports.records import Head, TurnBlock, TurnGap
+from refold.ports.records import TurnGap
 from refold.ports.store import Store
-from tests.contract.talks import ANNA, BORIS, begin, say
+from tests.contract.talks import ANNA, BORIS, begin, block, say
 from tests.contract.test_store_forks import fork
 from tests.embedder import Subjects
-
-
-def block(head: Head, first: int, last: int, *numbers: tuple[float, ...], name: str = "tiny") -> TurnBlock:
-    codes, vectors = pack([array("f", one).tobytes() for one in numbers])
-    seqs = tuple(range(first, first + len(numbers)))
-    return TurnBlock(
-        branch=head.branch, name=name, first=first, last=last, seqs=seqs, codes=codes, vectors=vectors
-    )
 
 
 async def codes(store: Store, owner: str = ANNA, **more) -> list[tuple[str, tuple[int, ...]]]:

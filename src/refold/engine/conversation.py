@@ -163,7 +163,7 @@ OF_SURFACES = frozenset(
             "author_of",
             "open_again",
         ),
-        *("add_queued", "add_results", "journal"),
+        *("add_queued", "add_results", "journal", "fulfil", "queue"),
     }
 )
 """The members of a conversation that the gateway, the chat and the page use. They take and return states, actions

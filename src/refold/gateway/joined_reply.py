@@ -84,10 +84,10 @@ def _join_chat(answers: list[Json], name: str) -> Json:
     choices = [answer["choices"][0] for answer in answers]
     messages: list[Json] = [choice["message"] for choice in choices]
     last = {**messages[-1]}
-    for key in ("content", "reasoning_content", "reasoning"):
-        said = [message[key] for message in messages if isinstance(message.get(key), str) and message[key]]
+    for field in ("content", "reasoning_content", "reasoning"):
+        said = [text for message in messages if isinstance(text := message.get(field), str) and text]
         if said:
-            last[key] = (BETWEEN if key == "content" else "").join(said)
+            last[field] = (BETWEEN if field == "content" else "").join(said)
     own = [call for call in last.get("tool_calls") or () if _called(call) != name]
     if own:
         last["tool_calls"] = own
@@ -412,8 +412,8 @@ def _known(usage: Mapping[str, Any] | None) -> Json:
     return {key: value for key, value in (usage or {}).items() if value is not None}
 
 
-def _without(fields: Json, key: str) -> Json:
-    return {name: value for name, value in fields.items() if name != key}
+def _without(fields: Json, dropped: str) -> Json:
+    return {name: value for name, value in fields.items() if name != dropped}
 
 
 def _event(fields: Json, name: str = "") -> bytes:

@@ -93,7 +93,7 @@ def test_words_that_nobody_said_change_nothing(kept, words):
 
 
 def test_what_is_only_close_in_meaning_is_offered_and_not_taken(kept, monkeypatch):
-    monkeypatch.setattr("refold.cli.store_access.installed", Subjects)
+    monkeypatch.setattr("refold.cli.store_access.embedder_here", Subjects)
     closed = begun_anew(kept)["closed"]
     told = kept("resume", "shifts", "ships")
 
@@ -108,7 +108,7 @@ def test_what_is_only_close_in_meaning_is_offered_and_not_taken(kept, monkeypatc
 
 @pytest.mark.feature("L3")
 def test_words_that_were_said_go_before_what_is_closer_in_meaning(kept, monkeypatch, tmp_path):
-    monkeypatch.setattr("refold.cli.store_access.installed", Subjects)
+    monkeypatch.setattr("refold.cli.store_access.embedder_here", Subjects)
     begun_anew(kept)
     more = tmp_path / "more.json"
     more.write_text('[{"role": "user", "content": "facade"}, {"role": "assistant", "content": "I see."}]')

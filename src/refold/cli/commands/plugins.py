@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -96,6 +95,8 @@ def check(
     Nothing is sent to a provider. Summarisers, counters, filters, stages, triggers and presets are called; stores are not opened, and
     commands are only read. The exit code is 1 if a point fails.
     """
+    import asyncio
+
     from refold.cli.settings import find_plugins_here
     from refold.plugins.registry import Plugins, find_plugins, use
 
