@@ -331,7 +331,10 @@ async def test_the_header_counts_what_was_dropped_too(monkeypatch):
         assert "x-refold-not-kept" not in await ask(gate, history(9, "word " * 80))
 
 
-async def test_a_reply_of_a_deleted_conversation_does_not_wait_and_the_name_can_be_used_again(caplog):
+@pytest.mark.parametrize("is_waiting", [False, True], ids=["while it is answered", "while it waits"])
+async def test_a_reply_of_a_deleted_conversation_is_forgotten_and_the_name_can_be_used_again(
+    caplog, is_waiting
+):
     store = Failing()
     caplog.set_level("INFO")
     async with (
@@ -339,12 +342,19 @@ async def test_a_reply_of_a_deleted_conversation_does_not_wait_and_the_name_can_
         served(upstream, store=store, summariser_enabled=False, window=8_000) as gate,
         asyncio.timeout(HANG_S),
     ):
-        store.may_go_on.clear()
-        answer = asyncio.create_task(ask(gate, history(0)))
-        await store.is_waiting.wait()
+        if is_waiting:
+            store.refuses_calls = True
+            await ask(gate, history(0))
+            assert len(gate.gateway.backlog) == 1
+        else:
+            store.may_go_on.clear()
+            answer = asyncio.create_task(ask(gate, history(0)))
+            await store.is_waiting.wait()
         assert await store.delete(OWNER, "talk")
+        store.refuses_calls = False
         store.may_go_on.set()
-        await answer
+        if not is_waiting:
+            await answer
         await everything_is_stored(gate)
 
         assert (len(gate.gateway.backlog), gate.gateway.backlog.dropped) == (0, 0)

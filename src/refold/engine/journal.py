@@ -1104,8 +1104,8 @@ def _blank_summary(written: StoredSummary) -> StoredSummary:
     return structs.replace(written, summary=summary, carry=b"")
 
 
-def conversation_gone(conversation: str) -> StoreError:
-    return StoreError(
+def conversation_gone(conversation: str) -> NotFound:
+    return NotFound(
         f"the conversation {conversation[:80]!r} is gone", hint="it was deleted while it was in use"
     )
 

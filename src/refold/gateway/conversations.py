@@ -572,6 +572,9 @@ class OwnerConversations:
                         self.table.drop(live)
                 except NeedsBranch:
                     is_earlier = False
+                except NotFound:
+                    self.table.drop(live)  # the conversation was deleted: the next request creates it again
+                    raise
                 except Damaged as error:
                     if found is None:
                         raise

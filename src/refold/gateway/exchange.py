@@ -416,7 +416,7 @@ class Ticket:
 
     def _forget_deleted(self, exchange: Exchange) -> None:
         """Drop the reply of a conversation that was deleted while it was answered: nobody can ask for it any more."""
-        _log.info("a reply is not stored: its conversation was deleted meanwhile")
+        _log.info("%s", DELETED)
         if self.hosted is not None:
             exchange.host.table.drop(self.hosted.live)
 
@@ -1076,6 +1076,7 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 """Memory for waiting requests and replies: the size of the largest request. Above it the oldest are dropped,
 and counted.
 """
+DELETED = "a reply is not stored: its conversation was deleted meanwhile"
 MAX_DROPPED = 100_000
 """Dropped exchanges that are remembered by a hash. Beyond it they are counted no more."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
@@ -1212,7 +1213,10 @@ class Backlog:
             exchange = self._waiting[0]
             try:
                 hashes = await exchange.store()
-            except (NotFound, Damaged) as error:
+            except NotFound:
+                _log.info("%s", DELETED)
+                self._remove(exchange)
+            except Damaged as error:
                 self._give_up(type(error).__name__, exchange)
             except StoreError:
                 await asyncio.sleep(pause_s)
