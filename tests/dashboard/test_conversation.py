@@ -414,6 +414,7 @@ async def test_figures_and_addresses_hold_after_a_fork(site, store):
     assert text.dollars(whole["dollars"]) in page.text
     links = [str(attrs.get("href")) for tag, attrs in page.tags if tag == "a"]
     assert conversation_url(NAME, branch=before.branch) in links
+    assert with_query(f"{conversation_url(NAME)}.json", branch=branch) in links
     assert all("branch=" in one for one in links if one.startswith(f"{conversation_url(NAME)}/"))
 
     for address in (

@@ -257,7 +257,9 @@ class Dashboard:
             body = msgspec.json.encode(found.data, enc_hook=str)
             return Response(body, found.status, PRIVATE, "application/json")
         theme = cookie_in(visit.request.scope["headers"], "theme")
-        path = visit.path
+        path, query = visit.path, {**visit.query}
+        if branch := found.page.get("link_branch"):
+            query["branch"] = branch  # the twin shows the same branch, also after a fork
         html = self.templates.get_template(found.template).render(
             **found.data,
             **found.page,
@@ -266,7 +268,7 @@ class Dashboard:
             path=path,
             now=visit.now,
             theme=theme if theme in THEMES else "",
-            twin=with_query("/index.json" if path == "/" else f"{path}.json", **visit.query),
+            twin=with_query("/index.json" if path == "/" else f"{path}.json", **query),
             notice=_known_notice(visit),
         )
         return Response(html, found.status, PRIVATE, "text/html; charset=utf-8")
