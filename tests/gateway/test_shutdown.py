@@ -123,6 +123,31 @@ async def test_a_stream_ends_and_new_requests_are_refused_meanwhile(tmp_path, he
     assert '"one two"' in await exported(store)
 
 
+async def test_several_processes_refuse_connections_while_they_stop(tmp_path, held):
+    """A connection that no process accepts would wait until the last answer has ended."""
+    store = f"sqlite:///{tmp_path}/talks.db"
+    async with (
+        asyncio.timeout(HANG_S),
+        Program(store, held.url, "--workers", "2", home=tmp_path) as program,
+        client_of(program) as client,
+    ):
+        stream = await client.chat.completions.create(model="m", messages=ASKED, stream=True)
+        words = [(await anext(stream)).choices[0].delta.content]
+        program.process.send_signal(signal.SIGTERM)
+        with pytest.raises(aiohttp.ClientConnectorError):  # noqa: PT012
+            while True:
+                try:
+                    await get(f"{program.url}/readyz")
+                except aiohttp.ClientConnectorError:
+                    raise
+                except aiohttp.ClientError:  # accepted by a process that has just ended
+                    continue
+        held.may_go_on.set()
+        words += [chunk.choices[0].delta.content or "" async for chunk in stream]
+        assert "".join(words) == "one two"
+        assert await program.process.wait() == 0
+
+
 async def exported(store: str) -> str:
     argv = [*command(), "export", "talk", "--store", store]
     process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)

@@ -130,6 +130,7 @@ class ProcessGroup:
             await self._watch(stopping, rolling)
             return 0
         finally:
+            self._listening.close()  # the children close theirs: a new connection is refused, instead of waiting for nobody
             await asyncio.gather(*(one.stop(self._end_s) for one in self._children))
             for one in self._children:
                 one.close()
