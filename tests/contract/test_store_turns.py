@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
+from collections.abc import Awaitable, Callable
 
 import pytest
 from msgspec import structs
 
 from refold.engine.engine import Engine
+from refold.engine.message_search import TurnVectors
 from refold.model.errors import RefoldError, StoreError
 from refold.ports.records import TurnGap
 from refold.ports.store import Store
@@ -40,6 +43,65 @@ async def test_of_two_programs_that_embed_the_same_messages_the_first_one_counts
     assert not await store.put_turns(ANNA, block(head, 0, 2, (0.0, 1.0), (0.0, 1.0)))
     assert not await store.put_turns(BORIS, block(head, 1, 2))
     assert await codes(store) == [("talk", (0,))]
+
+
+@pytest.mark.feature("L16")
+async def test_vectors_are_stored_only_from_the_first_message_on_that_has_none(store):
+    head = await say(store, await begin(store), "a", "b", "c", "d")
+    vector = (1.0, 0.0)
+    assert not await store.put_turns(ANNA, block(head, 2, 4, vector)), "it would leave a hole"
+    assert await store.put_turns(ANNA, block(head, 0, 2, vector, vector))
+    assert not await store.put_turns(ANNA, block(head, 1, 4, vector, vector)), "it would overlap"
+    assert not await store.put_turns(ANNA, block(head, 3, 4, vector)), "it would leave a hole"
+    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.branch, 2, 4)]
+    assert await store.put_turns(ANNA, block(head, 2, 4, vector, vector))
+    assert await codes(store) == [("talk", (0, 1)), ("talk", (2, 3))]
+
+    other = await say(store, await fork(store, head, 3), "e")
+    assert not await store.put_turns(ANNA, block(other, 0, 4, vector)), "the base has them"
+    assert await store.put_turns(ANNA, block(other, 3, 4, vector))
+    assert await store.turn_gaps(ANNA, "tiny") == []
+
+
+@pytest.mark.feature("L16")
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+async def test_two_programs_that_embed_at_the_same_time_leave_no_hole_and_no_duplicate(store, dies):
+    class Slow(Subjects):
+        meanwhile: Callable[[], Awaitable[object]] | None = None
+
+        async def embed(self, texts):
+            if (first := self.meanwhile) is not None:
+                self.meanwhile = None
+                await first()
+            return await super().embed(texts)
+
+    head = await say(store, await begin(store), *(f"the boat {number}" for number in range(10)))
+    one, two = Slow(), Slow()
+    ours, theirs = TurnVectors(store, ANNA, one), TurnVectors(store, ANNA, two)
+    begun, may_store, has_stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await may_store.wait()
+        one.meanwhile = die if dies else None
+
+    async def die() -> None:
+        has_stored.set()
+        await asyncio.Event().wait()
+
+    async def let_the_other_store() -> None:
+        may_store.set()
+        await (has_stored.wait() if dies else task)
+
+    one.meanwhile, two.meanwhile = wait, let_the_other_store
+    task = ours.begin()
+    await begun.wait()
+    await say(store, head, *(f"the harbour {number}" for number in range(90)))
+    await theirs.catch_up()
+    await ours.close()
+    kept = [seq for row in await store.turn_codes(ANNA, "subjects") for seq in row.seqs]
+    assert sorted(kept) == list(range(100))
+    assert await store.turn_gaps(ANNA, "subjects") == []
 
 
 @pytest.mark.feature("L16")

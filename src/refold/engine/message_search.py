@@ -80,15 +80,18 @@ class TurnVectors:
         seen = 0
         try:
             async with self._lock:
+                tried = frozenset[TurnGap]()
                 while gaps := await self._store.turn_gaps(self._owner, self._embedder.name, GAPS):
-                    before = seen
+                    if tried == (tried := frozenset(gaps)):
+                        break  # nobody has stored anything
                     for gap in gaps:
                         while gap.first < gap.last:
                             last = min(gap.last, gap.first + PAGE)
-                            seen += await self._embed(TurnGap(gap.branch, gap.first, last))
+                            stored = await self._embed(TurnGap(gap.branch, gap.first, last))
+                            if not stored:
+                                break  # the gap is another one now, and is read again
+                            seen += stored
                             gap = TurnGap(gap.branch, last, gap.last)
-                    if seen == before:
-                        break
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the messages wait for the next time
             # A store that fails, or was closed, tells the one who adds messages.
             level = logging.DEBUG if isinstance(error, StoreError) else logging.WARNING

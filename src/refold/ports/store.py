@@ -473,7 +473,9 @@ class Embeddings(Protocol):
         ...
 
     async def put_turns(self, owner: str, block: TurnBlock) -> bool:
-        """Store the vectors of a run of messages; False if the branch is gone, or another program has stored them."""
+        """Store the vectors of a run of messages, which begins where the gap of the branch does. False if it begins elsewhere, because
+        another program has stored vectors in the meantime, or if the branch is gone: so runs neither overlap nor leave a hole.
+        """
         ...
 
     async def turn_codes(

@@ -404,6 +404,14 @@ class OwnerTables:
             head=head,
         )
 
+    def embedded_up_to(self, name: str) -> dict[str, int]:
+        """The number of the first message of each branch that an embedder has not seen."""
+        done = {one: head.base_seq for one, head in self.heads.items()}
+        for block in self.turns.values():
+            if block.name == name:
+                done[block.branch] = max(done[block.branch], block.last)
+        return done
+
     def delete(self, conversation: str) -> None:
         """Delete a conversation. The cache of summaries does not record conversations, so all of it is deleted."""
         gone = {head.branch for head in self.heads.values() if head.conversation == conversation}
@@ -826,10 +834,7 @@ class MemoryStore:
 
     async def turn_gaps(self, owner: str, name: str, limit: int = 100) -> list[TurnGap]:
         tables = self._tables(owner)
-        done = {one: head.base_seq for one, head in tables.heads.items()}
-        for block in tables.turns.values():
-            if block.name == name:
-                done[block.branch] = max(done[block.branch], block.last)
+        done = tables.embedded_up_to(name)
         gaps = [TurnGap(one, done[one], head.next_seq) for one, head in tables.heads.items()]
         return [gap for gap in reversed(gaps) if gap.first < gap.last][:limit]
 
@@ -845,8 +850,7 @@ class MemoryStore:
 
     async def put_turns(self, owner: str, block: TurnBlock) -> bool:
         tables = self._tables(owner)
-        known = {(one.branch, one.name, one.first) for one in tables.turns.values()}
-        if block.branch not in tables.heads or (block.branch, block.name, block.first) in known:
+        if tables.embedded_up_to(block.name).get(block.branch) != block.first:
             return False
         tables.last_turn += 1
         tables.turns[tables.last_turn] = block

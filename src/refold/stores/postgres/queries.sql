@@ -255,9 +255,18 @@ FROM (
 JOIN turn ON turn.id = place.id AND turn.owner = :owner
 
 -- name: put_turns
--- Keep the vectors of a run of messages, unless another program was first.
+-- Keep the vectors of a run of messages that begins where the last run ends; otherwise another program was first.
 INSERT INTO turn (owner, conversation, branch, name, first, last, seqs, codes, vectors)
-SELECT owner, conversation, id, :name, :first, :last, :seqs, :codes, :vectors FROM branch WHERE owner = :owner AND id = :branch
+SELECT owner, conversation, id, :name, :first, :last, :seqs, :codes, :vectors
+FROM branch
+WHERE owner = :owner AND id = :branch
+    AND :first = coalesce(
+        (
+            SELECT max(turn.last) FROM turn
+            WHERE turn.owner = branch.owner AND turn.branch = branch.id AND turn.name = :name
+        ),
+        base_seq
+    )
 ON CONFLICT DO NOTHING
 RETURNING id
 

@@ -267,6 +267,7 @@ def turn_messages(owner: str, gap: TurnGap) -> Transaction[list[StoredMessage]]:
 
 
 def put_turns(owner: str, block: TurnBlock) -> Transaction[bool]:
+    # Of two programs that write at the same time, both begin at the same number, and the unique key refuses one.
     row = {"owner": owner, **structs.asdict(block), "seqs": _spell(block.seqs)}
     return bool((yield "put_turns", row))
 

@@ -249,9 +249,12 @@ FROM json_each(:places) AS kept
 CROSS JOIN turn ON turn.id = kept.value ->> 0 AND turn.owner = :owner
 
 -- name: put_turns
--- Keep the vectors of a run of messages, unless another program was first.
+-- Keep the vectors of a run of messages that begins where the last run ends; otherwise another program was first.
 INSERT INTO turn (owner, conversation, branch, name, first, last, seqs, codes, vectors)
-SELECT owner, conversation, ordinal, :name, :first, :last, :seqs, :codes, :vectors FROM branch WHERE owner = :owner AND id = :branch
+SELECT owner, conversation, ordinal, :name, :first, :last, :seqs, :codes, :vectors
+FROM branch
+WHERE owner = :owner AND id = :branch
+    AND :first = coalesce((SELECT max(turn.last) FROM turn WHERE turn.branch = branch.ordinal AND turn.name = :name), base_seq)
 ON CONFLICT DO NOTHING
 RETURNING id
 
