@@ -26,13 +26,13 @@ async def codes(store: Store, owner: str = ANNA, **more) -> list[tuple[str, tupl
 @pytest.mark.feature("L16")
 async def test_a_branch_has_a_gap_until_all_its_messages_were_seen_by_this_embedder(store):
     head = await say(store, await begin(store), "a", "b", "c")
-    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.branch, 0, 3)]
+    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.conversation, head.branch, 0, 3)]
 
     assert await store.put_turns(ANNA, block(head, 0, 2, (1.0, 0.0)))
-    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.branch, 2, 3)]
+    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.conversation, head.branch, 2, 3)]
     assert await store.put_turns(ANNA, block(head, 2, 3))  # a message without a vector
     assert await store.turn_gaps(ANNA, "tiny") == []
-    assert await store.turn_gaps(ANNA, "other") == [TurnGap(head.branch, 0, 3)]
+    assert await store.turn_gaps(ANNA, "other") == [TurnGap(head.conversation, head.branch, 0, 3)]
     assert await store.turn_gaps(BORIS, "tiny") == []
 
 
@@ -53,7 +53,7 @@ async def test_vectors_are_stored_only_from_the_first_message_on_that_has_none(s
     assert await store.put_turns(ANNA, block(head, 0, 2, vector, vector))
     assert not await store.put_turns(ANNA, block(head, 1, 4, vector, vector)), "it would overlap"
     assert not await store.put_turns(ANNA, block(head, 3, 4, vector)), "it would leave a hole"
-    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.branch, 2, 4)]
+    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(head.conversation, head.branch, 2, 4)]
     assert await store.put_turns(ANNA, block(head, 2, 4, vector, vector))
     assert await codes(store) == [("talk", (0, 1)), ("talk", (2, 3))]
 
@@ -109,7 +109,7 @@ async def test_a_fork_has_a_gap_only_for_its_own_messages(store):
     head = await say(store, await begin(store), "a", "b", "c")
     await store.put_turns(ANNA, block(head, 0, 3))
     other = await say(store, await fork(store, head, 2), "d")
-    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(other.branch, 2, 3)]
+    assert await store.turn_gaps(ANNA, "tiny") == [TurnGap(other.conversation, other.branch, 2, 3)]
 
 
 @pytest.mark.feature("L16")
@@ -128,9 +128,9 @@ async def test_vectors_are_read_by_their_place_and_only_by_their_owner(store):
 async def test_only_messages_of_people_and_models_that_may_be_found_are_embedded(store):
     head = await begin(store)
     head = await say(store, head, "a question")
-    rows = await store.turn_messages(ANNA, TurnGap(head.branch, 0, 1))
+    rows = await store.turn_messages(ANNA, TurnGap(head.conversation, head.branch, 0, 1))
     assert [(row.seq, row.role) for row in rows] == [(0, "user")]
-    assert await store.turn_messages(BORIS, TurnGap(head.branch, 0, 1)) == []
+    assert await store.turn_messages(BORIS, TurnGap(head.conversation, head.branch, 0, 1)) == []
 
 
 @pytest.mark.feature("L16")

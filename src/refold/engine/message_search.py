@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.search.query import Query, parse_query
 from refold.core.search.rank import Place, fuse
 from refold.core.search.vectors import code_rows, cosines, nearest_codes, pack, window_text
-from refold.core.secrets.redact import holds_secret, redact, values_of
+from refold.engine.known_secrets import KnownSecrets, without_secrets
 from refold.model.errors import Damaged, StoreError
-from refold.model.message import user
 from refold.ports.models import Embedder
 from refold.ports.records import Head, SearchHit, StoredMessage, TurnBlock, TurnCodes, TurnGap, read_body
 from refold.ports.store import Store
@@ -55,6 +54,7 @@ class TurnVectors:
 
     def __init__(self, store: Store, owner: str, embedder: Embedder) -> None:
         self._store, self._owner, self._embedder = store, owner, embedder
+        self.secrets = KnownSecrets(store, owner)
         self._waiting = 0
         self._task: asyncio.Task[int] | None = None
         self._lock = asyncio.Lock()
@@ -85,13 +85,14 @@ class TurnVectors:
                     if tried == (tried := frozenset(gaps)):
                         break  # nobody has stored anything
                     for gap in gaps:
+                        known = await self.secrets.of(gap.conversation, gap.branch, gap.last)
                         while gap.first < gap.last:
                             last = min(gap.last, gap.first + PAGE)
-                            stored = await self._embed(TurnGap(gap.branch, gap.first, last))
+                            stored = await self._embed(structs.replace(gap, last=last), known)
                             if not stored:
                                 break  # the gap is another one now, and is read again
                             seen += stored
-                            gap = TurnGap(gap.branch, last, gap.last)
+                            gap = structs.replace(gap, first=last)
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the messages wait for the next time
             # A store that fails, or was closed, tells the one who adds messages.
             level = logging.DEBUG if isinstance(error, StoreError) else logging.WARNING
@@ -109,11 +110,13 @@ class TurnVectors:
             task.cancel()
             await asyncio.wait({task})
 
-    async def _embed(self, gap: TurnGap) -> int:
-        """Embed the messages of a gap, and return how many messages it has; 0 if another program was first."""
-        wider = TurnGap(gap.branch, max(0, gap.first - 1), gap.last)
+    async def _embed(self, gap: TurnGap, known: Collection[str]) -> int:
+        """Embed the messages of a gap without the `known` secrets, and return how many messages it has; 0 if another program was
+        first.
+        """
+        wider = structs.replace(gap, first=max(0, gap.first - 1))
         rows = await self._store.turn_messages(self._owner, wider)
-        texts = await run_text_work(sum(len(row.body) for row in rows), _window_texts, rows, gap.first)
+        texts = await run_text_work(sum(len(row.body) for row in rows), _window_texts, rows, gap.first, known)
         async with asyncio.timeout(PATIENCE_S):
             vectors = await self._embedder.embed([text for _, text in texts]) if texts else []
         if len(vectors) != len(texts):
@@ -243,7 +246,7 @@ def _table(blocks: Sequence[TurnCodes]) -> _Rows:
     return _Rows(code_rows(b"".join(one.codes for one in blocks), count), tuple(blocks), tuple(starts))
 
 
-def _window_texts(rows: Sequence[StoredMessage], first: int) -> list[tuple[int, str]]:
+def _window_texts(rows: Sequence[StoredMessage], first: int, known: Collection[str]) -> list[tuple[int, str]]:
     """The texts of messages from a number on, without secrets, each after the end of the message before it."""
     texts, before = list[tuple[int, str]](), ""
     for row in rows:
@@ -251,9 +254,8 @@ def _window_texts(rows: Sequence[StoredMessage], first: int) -> list[tuple[int, 
             message = read_body(row.body, row.format) if row.body else None
         except Damaged:
             message = None
-        text = message.text if message else ""
-        if holds_secret(text):  # before it is cut: half of a secret would not be recognised
-            text = redact(text, known=values_of(user(text)))
+        # Before it is cut: half of a secret would not be recognised.
+        text = without_secrets(message.text, known) if message else ""
         if row.seq >= first and text.strip():
             texts.append((row.seq, window_text(before, text)))
         before = text

@@ -15,10 +15,9 @@ from msgspec import structs
 
 from refold.core.search.query import parse_query
 from refold.core.search.rank import rank_by_best
-from refold.core.secrets.redact import holds_secret, redact, values_of
+from refold.engine.known_secrets import KnownSecrets, without_secrets
 from refold.engine.message_search import FUSED, TurnVectors, find_messages, has_meaning
 from refold.model.errors import ConfigError, Damaged
-from refold.model.message import user
 from refold.ports.models import Embedder
 from refold.ports.records import Batch, Embedding, SearchHit, Session, StoredSummary
 from refold.ports.store import Store
@@ -122,12 +121,14 @@ class Meaning:
     async def catch_up(self, store: Store, owner: str, at: float) -> int:
         """Embed sessions that were closed without a vector, the newest first, and return how many got one."""
         done = 0
+        secrets = self.turns.secrets if self.turns else KnownSecrets(store, owner)
         lacking = await store.unembedded(owner, self.name, MOST_AT_ONCE) if self._embedder else []
         for first in range(0, len(lacking), PAGE):
             page = lacking[first : first + PAGE]
-            known = {one.id: one for one in await _readable(store, owner, [row.summary for row in page])}
-            closed = [(row.id, known[row.summary]) for row in page if row.summary in known]
-            embeddings = await self.embed(closed, at)
+            written = {one.id: one for one in await _readable(store, owner, [row.summary for row in page])}
+            closed = [(row.id, written[row.summary]) for row in page if row.summary in written]
+            known = await _secrets_of(secrets, store, owner, page)
+            embeddings = await self.embed(closed, at, known)
             if closed and not embeddings:
                 break
             done += await store.embed(owner, embeddings)
@@ -135,11 +136,16 @@ class Meaning:
 
 
 def _without_secrets(texts: Sequence[str], known: Collection[str]) -> list[str]:
-    """Return the texts with placeholders for secrets. A digest has none any more, and is searched once."""
-    return [
-        redact(text, known={*known, *values_of(user(text))}) if holds_secret(text, known) else text
-        for text in texts
-    ]
+    return [without_secrets(text, known) for text in texts]
+
+
+async def _secrets_of(secrets: KnownSecrets, store: Store, owner: str, closed: Sequence[Session]) -> set[str]:
+    """Return the secrets of the conversations of some sessions, up to the end of each."""
+    known = set[str]()
+    for one in closed:
+        for conversation, _ in await store.find_sessions(owner, one.id, 1):
+            known |= await secrets.of(conversation, one.branch, one.last or 0)
+    return known
 
 
 async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[StoredSummary]:

@@ -167,6 +167,7 @@ class Embedding(Struct, frozen=True, kw_only=True):
 class TurnGap(Struct, frozen=True):
     """Messages of a branch that an embedder has not seen: from number `first` up to, not including, `last`."""
 
+    conversation: str
     branch: str
     first: int
     last: int

@@ -835,7 +835,9 @@ class MemoryStore:
     async def turn_gaps(self, owner: str, name: str, limit: int = 100) -> list[TurnGap]:
         tables = self._tables(owner)
         done = tables.embedded_up_to(name)
-        gaps = [TurnGap(one, done[one], head.next_seq) for one, head in tables.heads.items()]
+        gaps = [
+            TurnGap(head.conversation, one, done[one], head.next_seq) for one, head in tables.heads.items()
+        ]
         return [gap for gap in reversed(gaps) if gap.first < gap.last][:limit]
 
     async def turn_messages(self, owner: str, gap: TurnGap) -> list[StoredMessage]:

@@ -223,10 +223,10 @@ LIMIT :limit
 
 -- name: list_turn_gaps
 -- Branches of an owner with messages that an embedder has not seen, and the numbers of these.
-SELECT id, done, next_seq
+SELECT conversation, id, done, next_seq
 FROM (
     SELECT
-        id, next_seq,
+        conversation, id, next_seq,
         coalesce((SELECT max(turn.last) FROM turn WHERE turn.branch = head.ordinal AND turn.name = :name), base_seq) AS done
     FROM head
     WHERE owner = :owner
