@@ -11,11 +11,13 @@ import pytest
 import refold
 from refold.core.assemble import RECALL
 from refold.gateway.recall_rounds import MOST_ROUNDS, SECOND_NAME, TOO_OFTEN
+from refold.plugins.registry import Plugins, use
 from refold.ports.records import read_reply
 from refold.stores.url import open_store
 from refold.testing import Broken, Refuse, ScriptedUpstream, call, say, think
 from tests.gateway.conftest import served, target_for
 from tests.gateway.recall_clients import CLIENTS, MODEL, WIRES, ResponsesClient, recalled_texts
+from tests.plugins.plugin_setup import plugin, using
 
 BOAT = "The night boat from Vik leaves at 02:30 from pier 7."
 ON = {"compaction_recall_tool": True, "summariser_enabled": False}
@@ -25,6 +27,12 @@ LOOKS = call("recall", {"what": "night boat Vik"})
 @pytest.fixture(params=[False, True], ids=["whole", "stream"])
 def stream(request):
     return request.param
+
+
+@pytest.fixture
+def _no_plugins_afterwards():
+    yield
+    use(Plugins())
 
 
 def bare(received):
@@ -450,3 +458,22 @@ async def test_the_follow_up_goes_to_the_upstream_that_answered():
             assert len(busy.requests) == 2
             (listed,) = await gate.store.conversations("local")
             assert {one.upstream for one in await gate.store.calls("local", listed.id)} == {"second"}
+
+
+@pytest.mark.usefixtures("_no_plugins_afterwards")
+async def test_a_follow_up_has_the_owner_and_the_headers_of_its_first_call(stream):
+    owners = []
+    using(plugin(on_request=lambda request: owners.append(request.owner)))
+    async with ScriptedUpstream() as provider, served(provider, **ON) as gate:
+        provider.script(say("See.", LOOKS), "At 02:30.")
+        body = {"model": MODEL, "messages": [{"role": "user", "content": BOAT}], "stream": stream}
+        _, told, _ = await gate.post(
+            "/v1/chat/completions",
+            msgspec.json.encode(body),
+            x_refold_conversation="n" * 999,
+            x_refold_colour="red",
+        )
+        assert len(provider.requests) == 2
+        assert owners == ["local"] * 2
+        assert told["x-refold-name"].startswith("replaced")
+        assert told["x-refold-ignored"].startswith("x-refold-colour")

@@ -471,8 +471,10 @@ class Gateway:
             targets=[target, *others],
             shape=ticket.shape,
             backlog=self.backlog,
+            owner=ticket.owner,
         )
         further.rounds, further.edits = ticket.rounds, ticket.edits
+        further.name_fault, further.ignored = ticket.name_fault, ticket.ignored
         await self._take_in(further, incoming, None, host)
         further.added_s = time.perf_counter() - began
         return further
