@@ -477,3 +477,60 @@ async def test_a_follow_up_has_the_owner_and_the_headers_of_its_first_call(strea
         assert owners == ["local"] * 2
         assert told["x-refold-name"].startswith("replaced")
         assert told["x-refold-ignored"].startswith("x-refold-colour")
+
+
+SCHEMA = {"type": "json_schema", "name": "a", "schema": {"type": "object"}}
+LOOK = {"type": "function", "name": "look"}
+
+
+@pytest.mark.parametrize(
+    ("wire", "fields"),
+    [
+        ("chat", {"tool_choice": "required"}),
+        ("chat", {"tool_choice": {"type": "function", "function": {"name": "look"}}}),
+        ("chat", {"response_format": {"type": "json_object"}}),
+        ("responses", {"tool_choice": "required"}),
+        ("responses", {"tool_choice": LOOK}),
+        ("responses", {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [LOOK]}}),
+        ("responses", {"text": {"format": SCHEMA}}),
+        ("anthropic", {"tool_choice": {"type": "any"}}),
+        ("anthropic", {"tool_choice": {"type": "tool", "name": "look"}}),
+    ],
+)
+async def test_nothing_is_offered_if_a_tool_or_the_format_of_the_reply_is_prescribed(wire, fields, stream):
+    async with ScriptedUpstream(otherwise="Fine.") as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=stream, tools=("look",), **fields)
+        await client.ask(BOAT)
+        assert tool_names(provider.requests[-1]) == ["look"]
+
+
+@pytest.mark.parametrize(
+    ("wire", "fields"),
+    [
+        ("chat", {"tool_choice": "auto", "response_format": {"type": "text"}}),
+        ("responses", {"tool_choice": "none", "text": {"format": {"type": "text"}}}),
+        ("anthropic", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    ],
+)
+async def test_the_tool_is_offered_if_the_model_is_free_to_answer_in_words(wire, fields):
+    async with ScriptedUpstream(otherwise="Fine.") as provider, served(provider, **ON) as gate:
+        await CLIENTS[wire](gate, stream=False, tools=("look",), **fields).ask(BOAT)
+        assert tool_names(provider.requests[-1]) == ["look", RECALL]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_request_without_the_tool_goes_on_before_the_recalls_and_the_next_one_after_them(wire):
+    must = {"type": "any"} if wire == "anthropic" else "required"
+    async with ScriptedUpstream(strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=False, tools=("look",))
+        provider.script("Noted.", say("See.", LOOKS), "At 02:30.", say(call("look")), "Fine.")
+        await client.ask(BOAT)
+        await client.ask("When?")
+        client.fields["tool_choice"] = must
+        _, calls = await client.ask("Look.")
+        assert not any(one.results for one in provider.requests[-1].messages)
+        del client.fields["tool_choice"]
+        await client.answer({calls[0].id: "the file a"})
+        assert len([one for one in provider.requests[-1].messages if one.results]) == 2
+        (listed,) = await gate.store.conversations("local")
+        assert listed.branches > 1

@@ -27,6 +27,7 @@ from refold.core.identity import extend_chain
 from refold.core.prompt_cache import NO_SEQ
 from refold.core.shown import Edit
 from refold.gateway.joined_reply import shown_parts
+from refold.gateway.marker import is_structured
 from refold.gateway.recognition import DecodedLine, chain_key
 from refold.gateway.request import Incoming
 from refold.model.dialect import Dialect
@@ -36,7 +37,7 @@ from refold.model.window import Tool
 from refold.ports.records import read_recalled, read_reply
 from refold.recall import DESCRIPTION, LEAST_TOKENS, MAX_TOKENS, answer_recall, recall_tool
 from refold.text_work import run_text_work
-from refold.wire.json_codec import FIELDS, NULL, is_null, read, read_list, word, write
+from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, read_list, word, write
 from refold.wire.message import decode_message, encode_item
 from refold.wire.request import decode_tools
 
@@ -58,6 +59,8 @@ TOO_MANY = f"error: only {MOST_CALLS} calls at once are answered; call recall ag
 UNREADABLE = "error: the conversation cannot be read now; go on without recall"
 MOST_HELD = 512
 """Replies with hidden messages that are held in memory: several hundred conversations in use."""
+_FREE_CHOICES = ("auto", "none")
+"""Values of `tool_choice` with which a model may answer in words."""
 _TOPIC = "recall"
 
 _log = logging.getLogger("refold.gateway")
@@ -102,8 +105,9 @@ class RecallOffer(Struct, frozen=True):
 
 
 def tool_name(fields: Mapping[str, Raw]) -> str:
-    """The name under which the tool is offered; empty if it is not: the client has a recall tool already, or the
-    answer to the request cannot be continued.
+    """The name under which the tool is offered; empty if it is not: the client has a recall tool already, the answer
+    to the request cannot be continued, the model must call a tool, or the client prescribes the format of the reply,
+    which two answers that are joined do not have.
     """
     if not is_null(fields.get("functions", NULL)) or not is_null(fields.get("prompt", NULL)):
         return ""
@@ -112,11 +116,21 @@ def tool_name(fields: Mapping[str, Raw]) -> str:
         or bytes(fields.get("background", NULL)) == b"true"
     ):
         return ""
+    if _prescribes_tools(fields.get("tool_choice", NULL)) or is_structured(fields):
+        return ""
     tools = () if is_null(fields.get("tools", NULL)) else decode_tools(fields["tools"])
     names = {tool.name for tool in tools}
     if any(_is_ours(tool) for tool in tools) or SECOND_NAME in names:
         return ""
     return SECOND_NAME if RECALL in names else RECALL
+
+
+def _prescribes_tools(choice: Raw) -> bool:
+    """True if the model must call a tool, which could be recall in every round, or may call only the named ones."""
+    if is_null(choice):
+        return False
+    kind = read(FIELDS, choice).get("type", NULL) if is_object(choice) else choice
+    return word(kind) not in _FREE_CHOICES
 
 
 def _is_ours(tool: Tool) -> bool:
