@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.plugin_points import PluginStage, PluginTrigger
 from refold.core.prompts import Recipe
@@ -293,3 +293,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     def runs_plugins(self) -> bool:
         """Whether a plan calls code of plugins."""
         return bool(self.plugin_stages or self.plugin_triggers)
+
+    @property
+    def without_plugins(self) -> Policy:
+        """The policy as another process gets it: code of plugins cannot be sent, and each process adds that of its own."""
+        return structs.replace(self, plugin_stages=(), plugin_triggers=()) if self.runs_plugins else self

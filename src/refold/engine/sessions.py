@@ -431,7 +431,7 @@ class SessionSummaries:
             session=closed,
             model=self._journal.model,
             budget=frame.budget,
-            policy=frame.policy,
+            policy=frame.policy.without_plugins,
         )
         try:
             await queue.order_session(order)

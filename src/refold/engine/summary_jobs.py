@@ -535,7 +535,7 @@ class SummaryJobs:
             since=request.since,
             model=self._journal.model,
             budget=state.frame.budget,
-            policy=state.frame.policy,
+            policy=state.frame.policy.without_plugins,
             has_sent=state.window is not None,
             is_awaited=self.is_awaited(),
         )
