@@ -2,7 +2,7 @@
 
 Each call runs in a daemon thread of its own; a coroutine gets an event loop there. After the deadline the caller goes on, and the
 plugin is not called again until the thread has ended. So a plugin that hangs costs one deadline for each call
-that was in progress, and as many threads. Python cannot stop a thread: code that holds the interpreter lock (a regular
+that was in progress, and as many threads. A call whose caller is cancelled keeps its deadline. Python cannot stop a thread: code that holds the interpreter lock (a regular
 expression without end) or takes all memory stops the process, whatever is done here.
 """
 
@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from inspect import isawaitable
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from refold.core.plugin_points import PluginPoint, UnusableAnswer
 from refold.model.errors import PluginError
@@ -52,6 +53,15 @@ async def _awaited(answer: Any) -> object:
     return await answer
 
 
+class _LeftCall(NamedTuple):
+    """A call whose caller was cancelled before the deadline."""
+
+    point: PluginPoint
+    thread: threading.Thread
+    ends: float
+    """The deadline, by the monotonic clock."""
+
+
 class PluginGuard:
     """Calls one plugin, and counts the outcomes by point."""
 
@@ -59,6 +69,7 @@ class PluginGuard:
         self.plugin = plugin
         self.counts: Counter[tuple[PluginPoint, PluginOutcome]] = Counter()
         self._late: list[threading.Thread] = []
+        self._left: list[_LeftCall] = []
         self._lock = threading.Lock()
 
     def __call__(self, point: PluginPoint, call: Callable[[], object], check: Callable[[Any], T]) -> T | None:
@@ -93,10 +104,17 @@ class PluginGuard:
                 loop.call_soon_threadsafe(done.set)
 
         made = _Call(call, tell)
+        limit_s = timeout_s or self.plugin.timeout_s
+        ends = time.monotonic() + limit_s
         thread = self._start(made, point)
         try:
-            async with asyncio.timeout(timeout_s or self.plugin.timeout_s):
+            async with asyncio.timeout(limit_s):
                 await done.wait()
+        except asyncio.CancelledError:  # the client has gone, and the thread may hang
+            with self._lock:
+                self._left.append(_LeftCall(point, thread, ends))
+            loop.call_later(max(0.0, ends - time.monotonic()), self._note_left)
+            raise
         except TimeoutError:
             self._give_up(point, thread, timeout_s)
             return None
@@ -105,6 +123,7 @@ class PluginGuard:
     @property
     def is_stuck(self) -> bool:
         """Whether a call that passed its deadline is still running."""
+        self._note_left()
         with self._lock:
             self._late = [thread for thread in self._late if thread.is_alive()]
             return bool(self._late)
@@ -146,6 +165,21 @@ class PluginGuard:
         with self._lock:
             self._late.append(thread)
         self.fault(point, "late", f"no answer within {timeout_s or self.plugin.timeout_s:g} s")
+
+    def _note_left(self) -> None:
+        """Count the calls that were left by their callers and have passed their deadlines as late. No request ends: none waits."""
+        now = time.monotonic()
+        with self._lock:
+            running = [one for one in self._left if one.thread.is_alive()]
+            self._left = [one for one in running if one.ends > now]
+            late = [one for one in running if one.ends <= now]
+            self._late += [one.thread for one in late]
+            for one in late:
+                self.counts[one.point, "late"] += 1
+        for one in late:
+            _log.warning(
+                "plugin %s, %s: no answer in time, and its caller has gone", self.plugin.name, one.point
+            )
 
     def _read(self, point: PluginPoint, made: _Call, check: Callable[[Any], T]) -> T | None:
         if made.error is not None:
