@@ -7,14 +7,20 @@ import re
 
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 import refold
 from refold.core.assemble import RECALL
+from refold.gateway import recall_rounds
+from refold.gateway.admin import Admin
+from refold.gateway.auth import Rules
 from refold.gateway.recall_rounds import MOST_ROUNDS, SECOND_NAME, TOO_OFTEN
+from refold.gateway.server import build
 from refold.plugins.registry import Plugins, use
 from refold.ports.records import read_reply
 from refold.stores.url import open_store
-from refold.testing import Broken, Refuse, ScriptedUpstream, call, say, think
+from refold.testing import Broken, Refuse, ScriptedUpstream, Slow, call, say, think
 from tests.gateway.conftest import served, target_for
 from tests.gateway.recall_clients import CLIENTS, MODEL, WIRES, ResponsesClient, recalled_texts
 from tests.plugins.plugin_setup import plugin, using
@@ -534,3 +540,138 @@ async def test_a_request_without_the_tool_goes_on_before_the_recalls_and_the_nex
         assert len([one for one in provider.requests[-1].messages if one.results]) == 2
         (listed,) = await gate.store.conversations("local")
         assert listed.branches > 1
+
+
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
+
+
+async def cut_off(gate, wire, body, is_time=lambda _: False):
+    """What a client has got of an answer that ends by itself or that the gateway cuts off as soon as `is_time`."""
+    app, got, inbox = build(gate.gateway, Admin(gate.gateway, "test"), Rules()), bytearray(), asyncio.Queue()
+    inbox.put_nowait({"type": "http.request", "body": msgspec.json.encode(body), "more_body": False})
+
+    async def send(message):
+        got.extend(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": PATHS[wire],
+        "raw_path": PATHS[wire].encode(),
+        "query_string": b"",
+        "headers": [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            *([(b"anthropic-version", b"2023-06-01")] if wire == "anthropic" else []),
+        ],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "scheme": "http",
+        "http_version": "1.1",
+    }
+    task = asyncio.create_task(app(scope, inbox.get, send))
+    async with asyncio.timeout(20):
+        while not is_time(bytes(got)) and not task.done():
+            await asyncio.wait({task}, timeout=0.01)
+        task.cancel()
+        await asyncio.wait({task})
+    return bytes(got)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("at", ["stream", "recall", "follow-up", "second stream"])
+async def test_a_stream_that_a_stopping_gateway_cuts_off_ends_with_an_error_event(wire, at, monkeypatch):
+    is_recalling = False
+
+    async def never(*_, **__):
+        nonlocal is_recalling
+        is_recalling = True
+        await asyncio.Event().wait()
+
+    if at == "recall":
+        monkeypatch.setattr(recall_rounds, "answer_recall", never)
+    slow = Slow(say("See", " what", " there", " is", " now."), between_s=0.7)
+    script = {
+        "stream": [slow],
+        "recall": [say("See.", LOOKS)],
+        "follow-up": [say("One.", LOOKS), Slow("Two.", before_s=30)],
+        "second stream": [say("One.", LOOKS), slow],
+    }[at]
+    key = "input" if wire == "responses" else "messages"
+    body = {"model": MODEL, key: [{"role": "user", "content": BOAT}], "stream": True, "max_tokens": 99}
+    async with ScriptedUpstream(*script) as provider, served(provider, **ON) as gate:
+
+        def is_time(got):
+            if at == "follow-up":
+                return len(provider.requests) == 2
+            return is_recalling if at == "recall" else b"See" in got
+
+        got = await cut_off(gate, wire, body, is_time)
+        events = got.split(b"\n\n")
+        assert events[-1] == b""
+        assert b"being stopped" in events[-2]
+        assert sum(b"being stopped" in event for event in events) == 1
+        (listed,) = await gate.store.conversations("local")
+        assert len(await gate.store.calls("local", listed.id)) == len(provider.requests)
+
+
+@pytest.mark.usefixtures("_no_plugins_afterwards")
+@pytest.mark.parametrize("reply", [say("See.", LOOKS), say("No."), say(LOOKS, call("look"))])
+async def test_a_reply_that_a_filter_refuses_is_stored(reply, stream):
+    using(plugin(on_response=lambda _: "no"))
+    async with ScriptedUpstream(reply) as provider, served(provider, **ON) as gate:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": BOAT}], "stream": stream}
+        _, _, answer = await gate.post(PATHS["chat"], msgspec.json.encode(body))
+        assert b"refused by the plugin" in answer
+        assert len(provider.requests) == 1
+        (listed,) = await gate.store.conversations("local")
+        (one,) = await gate.store.calls("local", listed.id)
+        assert one.usage.output
+        assert read_reply(await gate.store.reply_to("local", one.id))
+
+
+async def test_a_reply_is_stored_if_the_client_leaves_while_its_recall_is_answered(stream, monkeypatch):
+    is_recalling, is_over = asyncio.Event(), asyncio.Event()
+
+    async def never(*_, **__):
+        is_recalling.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_over.set()
+
+    monkeypatch.setattr(recall_rounds, "answer_recall", never)
+    async with ScriptedUpstream(say("See.", LOOKS)) as provider, served(provider, **ON) as gate:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": BOAT}], "stream": stream}
+        task = asyncio.create_task(gate.post(PATHS["chat"], msgspec.json.encode(body)))
+        async with asyncio.timeout(20):
+            await is_recalling.wait()
+            task.cancel()
+            await is_over.wait()
+            (listed,) = await gate.store.conversations("local")
+            while not (calls := await gate.store.calls("local", listed.id)):  # noqa: ASYNC110  # the store tells nobody
+                await asyncio.sleep(0.01)
+        assert calls[0].usage.output
+
+
+async def test_a_stream_that_ends_within_an_event_gets_an_error_event_that_can_be_read():
+    async def ends_early(request):
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        delta = {"index": 0, "delta": {"role": "assistant", "content": "See."}, "finish_reason": None}
+        event = b"data: " + msgspec.json.encode({"id": "a", "model": MODEL, "choices": [delta]})
+        await response.write(event + b"\n\n" + event[:40])
+        return response
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", ends_early)
+    async with ScriptedUpstream() as provider, TestServer(app) as server:
+        target = target_for(provider, url=str(server.make_url("")).rstrip("/"))
+        async with served(provider, targets=[target], **ON) as gate:
+            body = {"model": MODEL, "messages": [{"role": "user", "content": BOAT}], "stream": True}
+            first, error, rest = (await cut_off(gate, "chat", body)).split(b"\n\n")
+            assert b"See." in first
+            assert (
+                "ended the stream" in msgspec.json.decode(error.removeprefix(b"data: "))["error"]["message"]
+            )
+            assert rest == b""

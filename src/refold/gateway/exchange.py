@@ -583,6 +583,10 @@ class CurrentRound(Struct):
 
     ticket: Ticket
     coming: UpstreamAnswer
+    joined: JoinedStream | None = None
+    """The stream that the client gets instead of those of the rounds, from its beginning to its end."""
+    marks: MarkedStream | None = None
+    """Writes the marker into the joined stream."""
 
 
 class Relay:
@@ -610,96 +614,92 @@ class Relay:
         except asyncio.CancelledError:
             await ticket.keep(Watcher(ticket.dialect))  # the provider may bill the call all the same
             raise
-        if ticket.rounds is not None and ticket.hosted is not None:
-            await self._pass_rounds_on(ticket, ticket.rounds, coming, send)
-            return
+        now = CurrentRound(ticket, coming)
         try:
-            await self._pass_answer_on(ticket, coming, send)
+            if ticket.rounds is not None and ticket.hosted is not None:
+                await self._pass_rounds_on(now, ticket.rounds, send)
+            else:
+                await self._pass_answer_on(ticket, coming, send)
         except asyncio.CancelledError:  # the gateway is being stopped, or nobody is there to read the event
-            if coming.watcher.is_open:
-                await self._send_error_event(ticket, coming, Stopping(), send)
+            if now.joined is not None:
+                if now.coming.watcher.is_open or now.joined.has_recalls:
+                    await self._send_joined_error(now, now.joined, Stopping(), send)
+            elif now.coming.watcher.is_open:
+                await self._send_error_event(now.ticket, now.coming, Stopping(), send)
             raise
-        finally:
-            coming.close()
+        finally:  # the provider bills a reply that a plugin refuses or that nobody waits for
+            now.coming.close()
+            await now.ticket.keep(now.coming.watcher, now.coming.response.status)
 
-    async def _pass_rounds_on(
-        self, ticket: Ticket, rounds: RecallRounds, coming: UpstreamAnswer, send: Send
-    ) -> None:
+    async def _pass_rounds_on(self, now: CurrentRound, rounds: RecallRounds, send: Send) -> None:
         """Answer a call whose reply may call the recall tool: the answers to all of its calls are one for the
         client.
         """
-        is_read = coming.response.status < 300 and "content-encoding" not in coming.response.headers
-        if is_read and coming.watcher.is_stream:
-            await self._pass_streams_on(ticket, rounds, coming, send)
+        if _is_readable(now.coming) and now.coming.watcher.is_stream:
+            await self._pass_streams_on(now, rounds, send)
             return
         bodies = list[bytes]()
-        try:
-            while is_read and not coming.watcher.is_stream:
-                await self._hold(coming, lambda: False, None, MAX_NOTED_BYTES)
-                if not coming.is_ended:
-                    break  # too long to be read
-                bodies.append(b"".join(coming.held))
-                outcome = await run_text_work(coming.watcher.size, coming.watcher.outcome)
-                if not outcome.is_whole:
-                    break
-                further = await self._next_round(ticket, rounds, outcome, coming)
-                if further is None:
-                    break
-                ticket, coming = further
-                is_read = coming.response.status < 300 and "content-encoding" not in coming.response.headers
-            if rounds.calls and bodies and coming.is_ended and coming.response.status < 300:
-                coming.held = [join_bodies(bodies, rounds.name, rounds.dialect)]
-                coming.is_rewritten = True
-            await self._pass_answer_on(ticket, coming, send)
-        finally:
-            coming.close()
+        while _is_readable(now.coming) and not now.coming.watcher.is_stream:
+            await self._hold(now.coming, lambda: False, None, MAX_NOTED_BYTES)
+            if not now.coming.is_ended:
+                break  # too long to be read
+            bodies.append(b"".join(now.coming.held))
+            outcome = await run_text_work(now.coming.watcher.size, now.coming.watcher.outcome)
+            if not outcome.is_whole or not await self._next_round(now, rounds, outcome):
+                break
+        coming = now.coming
+        if rounds.calls and bodies and coming.is_ended and coming.response.status < 300:
+            coming.held = [join_bodies(bodies, rounds.name, rounds.dialect)]
+            coming.is_rewritten = True
+        await self._pass_answer_on(now.ticket, coming, send)
 
-    async def _next_round(
-        self, ticket: Ticket, rounds: RecallRounds, outcome: CallResult, coming: UpstreamAnswer
-    ) -> tuple[Ticket, UpstreamAnswer] | None:
-        """The next call of a reply and its answer; None if the reply ends here."""
-        status = coming.response.status
+    async def _next_round(self, now: CurrentRound, rounds: RecallRounds, outcome: CallResult) -> bool:
+        """Go on with the next call of a reply and its answer; False if the reply ends here."""
+        ticket, coming, status = now.ticket, now.coming, now.coming.response.status
         await ticket.filter_answer(coming.watcher, status)
         further = await rounds.follow_up(
             ticket, outcome.reply, coming.target, lambda: ticket.keep(coming.watcher, status)
         )
         if further is None:
-            return None
+            return False
         coming.close()
         try:
-            return further, await self._answer(further)
+            now.coming = await self._answer(further)
         except asyncio.CancelledError:
             await further.keep(Watcher(further.dialect))  # the provider may bill the call all the same
             raise
+        now.ticket = further
+        return True
 
-    async def _pass_streams_on(
-        self, ticket: Ticket, rounds: RecallRounds, coming: UpstreamAnswer, send: Send
-    ) -> None:
+    async def _pass_streams_on(self, now: CurrentRound, rounds: RecallRounds, send: Send) -> None:
         """Pass the streams of all rounds on as one. The client gets its text at once; calls of the recall tool and
         the end of a stream with such a call are held back.
         """
+        ticket, coming = now.ticket, now.coming
         joined = JoinedStream(rounds.dialect, rounds.name)
         text = ticket.marker
-        marks = MarkedStream(rounds.dialect, text) if text else None
+        marks = now.marks = MarkedStream(rounds.dialect, text) if text else None
         headers = [
             *response_headers(coming.response.raw_headers, has_length=False),
             *ticket.refold_headers(coming.target.name),
         ]
         await send({"type": "http.response.start", "status": coming.response.status, "headers": headers})
+        now.joined = joined
 
         async def pass_on(passed: bytes) -> None:
             passed = marks.feed(passed) if marks else passed
             if passed:
                 await _send_chunk(send, passed)
 
-        now = CurrentRound(ticket, coming)
         problem = await self._pass_all_rounds_on(now, rounds, joined, pass_on)
         if problem is not None:
-            number = joined.next_number
-            event = errors.event(problem, ticket.shape, request_id=now.ticket.call_id, sequence=number)
-            await _send_chunk(send, (marks.rest() if marks else b"") + event)
+            now.joined = None
+            await self._send_joined_error(now, joined, problem, send)
+            if isinstance(problem, PluginError):  # the stream itself did not break off
+                await send({"type": "http.response.body", "body": b""})
             return
         await pass_on(joined.end())
+        now.joined = None
         if marks is not None:
             await _send_chunk(send, marks.rest())
             if marks.is_written:
@@ -725,7 +725,6 @@ class Relay:
             return error
         finally:
             await now.ticket.keep(now.coming.watcher, now.coming.response.status)
-            now.coming.close()
         return _too_short(now.coming.target) if now.coming.watcher.is_open else None
 
     async def _pass_round_on(
@@ -743,10 +742,7 @@ class Relay:
         if not (joined.has_recalls and joined.is_readable) or coming.watcher.is_open:
             return False
         outcome = await run_text_work(coming.watcher.size, coming.watcher.outcome)
-        further = await self._next_round(ticket, rounds, outcome, coming) if outcome.is_whole else None
-        if further is not None:
-            now.ticket, now.coming = further
-        return further is not None
+        return outcome.is_whole and await self._next_round(now, rounds, outcome)
 
     async def _pass_stream_on(
         self,
@@ -773,7 +769,8 @@ class Relay:
                     return
         if not joined.has_recalls:
             await self._end_rounds(ticket, rounds, coming)
-        await pass_on(joined.feed(coming.rest()) + joined.rest())
+        if not watcher.is_open:  # an error event follows otherwise, and part of an event would spoil it
+            await pass_on(joined.feed(coming.rest()) + joined.rest())
 
     async def _end_rounds(self, ticket: Ticket, rounds: RecallRounds, coming: UpstreamAnswer) -> None:
         """Store the last reply of the rounds, and where its hidden messages are; once."""
@@ -990,8 +987,7 @@ class Relay:
     def _mark(self, ticket: Ticket, coming: UpstreamAnswer) -> None:
         """Add the marker to a reply that is here already, or let it be written into a stream."""
         dialect, text = ticket.dialect, ticket.marker
-        is_read = coming.response.status < 300 and "content-encoding" not in coming.response.headers
-        if dialect is None or not text or not is_read:
+        if dialect is None or not text or not _is_readable(coming):
             return
         if coming.watcher.is_stream:
             coming.marks = MarkedStream(dialect, text)
@@ -1026,6 +1022,19 @@ class Relay:
         if coming.events.is_between:
             held = coming.marks.rest() if coming.marks else b""
             await _send_chunk(send, held + errors.event(problem, ticket.shape, request_id=ticket.call_id))
+
+    async def _send_joined_error(
+        self, now: CurrentRound, joined: JoinedStream, problem: RefoldError, send: Send
+    ) -> None:
+        """Send an error event into a joined stream, which consists of whole events."""
+        held, number = now.marks.rest() if now.marks else b"", joined.next_number
+        event = errors.event(problem, now.ticket.shape, request_id=now.ticket.call_id, sequence=number)
+        await _send_chunk(send, held + event)
+
+
+def _is_readable(coming: UpstreamAnswer) -> bool:
+    """Whether an answer is one of a model, and not compressed."""
+    return coming.response.status < 300 and "content-encoding" not in coming.response.headers
 
 
 def _counted_fields(body: bytes) -> bytes:
