@@ -675,3 +675,18 @@ async def test_a_stream_that_ends_within_an_event_gets_an_error_event_that_can_b
                 "ended the stream" in msgspec.json.decode(error.removeprefix(b"data: "))["error"]["message"]
             )
             assert rest == b""
+
+
+async def test_equal_histories_in_two_formats_get_their_own_hidden_messages_back():
+    async with ScriptedUpstream(strict=True) as provider, served(provider, **ON) as gate:
+        clients = {wire: CLIENTS[wire](gate, stream=False) for wire in WIRES}
+        for client in clients.values():
+            provider.script("Noted.", say(LOOKS), "At 02:30.")
+            await client.ask(BOAT)
+            await client.ask("When?")
+        for client in clients.values():
+            provider.script("Fine.")
+            text, _ = await client.ask("Thanks.")
+            assert text == "Fine."
+            results = [one for one in provider.requests[-1].messages if one.results]
+            assert len(results) == 1

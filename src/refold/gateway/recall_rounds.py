@@ -330,7 +330,8 @@ class HiddenReplies:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._held: dict[str, HiddenMessages] = {}
+        self._held: dict[tuple[str, str], HiddenMessages] = {}
+        """By topic and hash: equal histories have equal hashes in all formats, and the topic names the format."""
 
     def key(self, incoming: Incoming) -> bytes:
         """The key of the hashes of a request's history."""
@@ -377,7 +378,7 @@ class HiddenReplies:
 
     async def remember(self, topic: str, shown: bytes, run: HiddenRun, messages: HiddenMessages) -> None:
         """Note the hidden messages of a reply: `shown` is the hash of the client's history with the reply."""
-        self._hold(shown.hex(), messages)
+        self._hold((topic, shown.hex()), messages)
         engine = self._engine
         try:
             row = msgspec.msgpack.encode(run)
@@ -385,7 +386,7 @@ class HiddenReplies:
         except StoreError as error:
             _log.warning("the hidden messages of a reply could not be noted: %s", error.located)
 
-    def _hold(self, key: str, messages: HiddenMessages) -> None:
+    def _hold(self, key: tuple[str, str], messages: HiddenMessages) -> None:
         self._held[key] = messages
         if len(self._held) > MOST_HELD:
             del self._held[next(iter(self._held))]
@@ -402,12 +403,12 @@ class HiddenReplies:
             place = (run.conversation, run.branch)
             if place not in heads:
                 heads[place] = await engine.store.head(engine.owner, *place)
-            messages = await self._messages(key, run) if heads[place] is not None else None
+            messages = await self._messages((topic, key), run) if heads[place] is not None else None
             if messages is not None:
                 found.append((range(hashes.index(run.after) + 1, hashes.index(shown) + 1), messages))
         return sorted(found, key=lambda one: one[0].start)
 
-    async def _messages(self, key: str, run: HiddenRun) -> HiddenMessages | None:
+    async def _messages(self, key: tuple[str, str], run: HiddenRun) -> HiddenMessages | None:
         """The messages of a run; None if they are not stored any more."""
         if key not in self._held:
             store, owner = self._engine.store, self._engine.owner
