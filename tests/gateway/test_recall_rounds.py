@@ -690,3 +690,22 @@ async def test_equal_histories_in_two_formats_get_their_own_hidden_messages_back
             assert text == "Fine."
             results = [one for one in provider.requests[-1].messages if one.results]
             assert len(results) == 1
+
+
+async def test_a_large_reply_that_breaks_off_is_the_fault_of_the_upstream():
+    async def breaks_off(request):
+        response = web.StreamResponse(headers={"content-type": "application/json"})
+        response.content_length = 9_000_000
+        await response.prepare(request)
+        await response.write(b'{"choices": [{"message": {"content": "' + b"tide " * 500_000)
+        request.transport.close()
+        return response
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", breaks_off)
+    async with ScriptedUpstream() as provider, TestServer(app) as server:
+        target = target_for(provider, url=str(server.make_url("")).rstrip("/"))
+        async with served(provider, targets=[target], **ON) as gate:
+            body = {"model": MODEL, "messages": [{"role": "user", "content": BOAT}]}
+            status, _, answer = await gate.post(PATHS["chat"], msgspec.json.encode(body))
+            assert (status, b"broke the connection" in answer) == (502, True)

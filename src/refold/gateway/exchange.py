@@ -640,7 +640,10 @@ class Relay:
             return
         bodies = list[bytes]()
         while _is_readable(now.coming) and not now.coming.watcher.is_stream:
-            await self._hold(now.coming, lambda: False, None, MAX_NOTED_BYTES)
+            try:
+                await self._hold(now.coming, lambda: False, None, MAX_NOTED_BYTES)
+            except _BROKEN as error:
+                raise _unavailable(now.coming.target, error) from None
             if not now.coming.is_ended:
                 break  # too long to be read
             bodies.append(b"".join(now.coming.held))
