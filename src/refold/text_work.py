@@ -9,6 +9,9 @@ A function that runs in a thread must own the values it changes: either it chang
 values, `run_text_work`), or it changes the state of a conversation whose lock its caller holds until the
 function has returned (`run_text_act`).
 
+Work that also calls code of plugins, which may take long without reading much, is `is_apart`: it runs in a thread of
+its own, so that nobody's text waits for it.
+
 The threads are daemons and not those of asyncio's default executor, which `asyncio.run` and the interpreter
 join at exit: a program that ends does not wait for text. `abandon_text_work` cancels the waiters of
 unfinished work; its results are not stored.
@@ -116,27 +119,27 @@ def is_long(size: int) -> bool:
     return size > MAX_LOOP_BYTES
 
 
-async def run_text_work(size: int, function: Callable[..., T], *args: Any) -> T:
+async def run_text_work(size: int, function: Callable[..., T], *args: Any, is_apart: bool = False) -> T:
     """Call a function that reads `size` bytes or characters of text and changes nothing, in a thread if that
-    is much. A cancelled caller stops waiting; a function that has begun goes on in its thread.
+    is much, or in one of its own if it `is_apart`. A cancelled caller stops waiting; a function that has begun goes on in its thread.
     """
-    if not is_long(size):
+    if not is_apart and not is_long(size):
         return function(*args)
-    outcome = _begin(function, args)
+    outcome = _begin(function, args, is_apart=is_apart)
     try:
         return await outcome
     finally:
         _under_way.discard(outcome)
 
 
-async def run_text_act(size: int, function: Callable[..., T], *args: Any) -> T:
-    """Call a function that changes a state, in a thread if it reads much text. A cancelled caller waits until
-    the function has ended, and is cancelled then, so that the caller's lock is held for as long as the thread
+async def run_text_act(size: int, function: Callable[..., T], *args: Any, is_apart: bool = False) -> T:
+    """Call a function that changes a state, in a thread if it reads much text, or in one of its own if it `is_apart`. A cancelled
+    caller waits until the function has ended, and is cancelled then, so that the caller's lock is held for as long as the thread
     works.
     """
-    if not is_long(size):
+    if not is_apart and not is_long(size):
         return function(*args)
-    outcome, cancelled = _begin(function, args), None
+    outcome, cancelled = _begin(function, args, is_apart=is_apart), None
     try:
         while not outcome.done():
             try:
@@ -171,18 +174,22 @@ async def call_in_thread(function: Callable[[], T]) -> T:
     return await outcome
 
 
-def _begin(function: Callable[..., T], args: tuple[Any, ...]) -> asyncio.Future[T]:
-    """Queue a call for the threads; it runs with the context variables of the caller."""
+def _begin(function: Callable[..., T], args: tuple[Any, ...], *, is_apart: bool) -> asyncio.Future[T]:
+    """Queue a call for the threads, or start one for it; it runs with the context variables of the caller."""
     global _workers  # noqa: PLW0603
-    if _workers is None:
-        _workers = _Workers()
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
     if loop in _ending:
         outcome.cancel()
         return outcome
     _under_way.add(outcome)
-    _workers.put(_Job(partial(copy_context().run, function, *args), outcome, loop))
+    job = _Job(partial(copy_context().run, function, *args), outcome, loop)
+    if is_apart:
+        threading.Thread(target=_run_job, args=(job,), name="refold-apart", daemon=True).start()
+        return outcome
+    if _workers is None:
+        _workers = _Workers()
+    _workers.put(job)
     return outcome
 
 

@@ -298,14 +298,16 @@ async def test_who_gave_no_sign_of_life_is_not_waited_for(holder, until):
     assert (await LeasedJobs(journal, "b").summarise(up_to(6), asking(model))).summary is not None
 
 
+async def ends_at_four(last: int) -> bool:
+    return last == 4
+
+
 async def test_what_others_have_written_about_a_session_is_used_where_it_is_enough():
     journal, model = await begun(), Model()
     await summarise(journal, "a", Model())
-    found = await LeasedJobs(journal, "b").summarise(
-        up_to(6), asking(model, is_enough=lambda last: last == 4)
-    )
+    found = await LeasedJobs(journal, "b").summarise(up_to(6), asking(model, is_enough=ends_at_four))
     assert (found.summary.text, found.summary.last, model.asked) == ("what happened", 4, 0)
-    for other in (asking(model), asking(model, "another", is_enough=lambda last: last == 4, is_wanted=True)):
+    for other in (asking(model), asking(model, "another", is_enough=ends_at_four, is_wanted=True)):
         assert (await LeasedJobs(journal, "b").summarise(up_to(6), other)).is_asked
 
 
@@ -317,7 +319,7 @@ async def test_who_waits_for_a_summary_waits_for_one_like_it_and_for_no_other(mo
         await journal.store.reply("o", work.id, "a", StoredSummary(id=work.id, summary=SUMMARY))
 
     monkeypatch.setattr("refold.engine.summary_jobs.asyncio.sleep", answered)
-    wanted = {"is_wanted": True, "is_enough": lambda last: last == 4}
+    wanted = {"is_wanted": True, "is_enough": ends_at_four}
     assert (await LeasedJobs(journal, "b").summarise(up_to(6), asking(model, **wanted))).summary.last == 4
     await at_work(journal, "a", 5)
     assert (await LeasedJobs(journal, "b").summarise(up_to(6), asking(model, "another", **wanted))).is_asked

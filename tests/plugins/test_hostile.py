@@ -17,6 +17,7 @@ from refold.model.dialect import DIALECTS
 from refold.model.message import Message, Text, ToolCall, user
 from refold.plugins import RequestChange, map_texts
 from refold.testing import ScriptedUpstream
+from refold.text_work import MAX_LOOP_BYTES, THREADS, run_text_work
 from refold.wire.message import decode_messages
 from tests.gateway.conftest import served
 from tests.plugins.plugin_setup import plugin, using
@@ -490,6 +491,28 @@ async def test_the_event_loop_goes_on_while_a_stage_hangs():
         assert not going.is_set()
         HANG.set()
         await task
+
+
+async def test_the_text_of_others_does_not_wait_for_triggers_that_hang():
+    entered, loop = asyncio.Semaphore(0), asyncio.get_running_loop()
+
+    def trigger(facts):
+        loop.call_soon_threadsafe(entered.release)
+        HANG.wait(60)
+        return ""
+
+    using(plugin(triggers={"before_call": trigger}, timeout_s=30))
+    talks = [refold.Conversation("gpt-4o") for _ in range(THREADS + 1)]
+    tasks = [asyncio.create_task(talk.add("Hello.")) for talk in talks]
+    async with asyncio.timeout(20):
+        for _ in tasks:
+            await entered.acquire()
+        assert await run_text_work(MAX_LOOP_BYTES + 1, len, "text") == 4
+    assert not any(task.done() for task in tasks)
+    HANG.set()
+    await asyncio.gather(*tasks)
+    for talk in talks:
+        await talk.close()
 
 
 @pytest.mark.parametrize(

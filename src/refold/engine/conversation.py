@@ -462,7 +462,8 @@ class Conversation:
             # Much text is read in a thread. If the caller is cancelled, the thread finishes and its result is
             # dropped.
             size = 0 if is_brief else state.text_read(text_size)
-            done, draft = await run_text_act(size, act)
+            is_apart = state.runs_plugins and not is_brief
+            done, draft = await run_text_act(size, act, is_apart=is_apart)
             session = self._journal.session
             if draft is not None:
                 if draft.state is not done.state:
@@ -604,7 +605,7 @@ class Conversation:
         """
         async with self._locked():
             state = await self._current()
-            return await run_text_act(state.text_size, function, state)
+            return await run_text_act(state.text_size, function, state, is_apart=state.runs_plugins)
 
     def _take_instructions(self) -> None:
         """Use the stored system prompt and tools if the program gave none."""
@@ -1332,7 +1333,9 @@ class Conversation:
         author = given or self._jobs.summariser
         if author is None or state.frame.policy.recipe.strategy == "extractive":
             return
-        request = await run_text_act(state.text_size, partial(actions.wanted_now, state, cut))
+        request = await run_text_act(
+            state.text_size, actions.wanted_now, state, cut, is_apart=state.runs_plugins
+        )
         if request is None:
             return
         with self._jobs.awaiting():

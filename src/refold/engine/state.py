@@ -55,7 +55,6 @@ from refold.model.summary import Author, Summary
 from refold.model.tokens import Measurement, Prices, TokenCounter, Usage, call_cost, growing_cost
 from refold.model.window import Fixed, Window
 from refold.ports.records import StoredMessage
-from refold.text_work import MAX_LOOP_BYTES
 
 # Authors of summaries, and the reasons for which a configured model did not write one
 
@@ -659,8 +658,6 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         and the system prompt.
         """
         held = max(self.folded.branch.characters, self.folded.shown.characters)
-        if self.frame.policy.runs_plugins:  # in a thread: their code may take long
-            held += MAX_LOOP_BYTES + 1
         return held + sum(one.characters for one in self.frame.fixed.system)
 
     def text_read(self, new: int) -> int:
@@ -671,12 +668,16 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         """
         policy, folded = self.frame.policy, self.folded
         acts_early = policy.triggers or policy.reduce_at or policy.arrival or self.late is not None
-        acts_early = acts_early or policy.runs_plugins
         if acts_early or size_of(folded, self.frame) + new > self.limit // 2:
             return new + self.text_size
         if not self.reads_ahead:
             return new
         return new + folded.facts.queued_characters + self.secrecy.queued_characters(folded)
+
+    @property
+    def runs_plugins(self) -> bool:
+        """Whether a plan calls code of plugins, and is made apart from other work on text."""
+        return self.frame.policy.runs_plugins
 
     @property
     def reads_ahead(self) -> bool:

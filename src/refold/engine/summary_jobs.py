@@ -492,8 +492,8 @@ class SummaryJobs:
             task = partial(source.task, request, focus)
             return await self.answer(question, request, task, source.text_size, is_awaited=self.is_awaited)
 
-        def is_enough(last: int) -> bool:
-            return self.place == place and self._is_enough(request, last)
+        async def is_enough(last: int) -> bool:
+            return self.place == place and await self._is_enough(request, last)
 
         spec = structs.replace(
             self.job_spec(question, write, self.recipe(summariser, state, focus)),
@@ -578,12 +578,14 @@ class SummaryJobs:
                 question, request, task, source.text_size, is_awaited=lambda: order.is_awaited
             )
 
+        async def is_enough(last: int) -> bool:
+            is_open = session.id == journal.session.id
+            return is_open and not order.is_awaited and await self._is_enough(request, last)
+
         spec = structs.replace(
             self.job_spec(question, write, order.recipe),
             is_wanted=order.is_awaited,
-            is_enough=lambda last: (
-                session.id == journal.session.id and not order.is_awaited and self._is_enough(request, last)
-            ),
+            is_enough=is_enough,
         )
         result = await self.leases.summarise(request, spec, session)
         self.breaker.note(result)
@@ -668,15 +670,19 @@ class SummaryJobs:
         asked = self._asked
         if asked is None or asked.place != self.place:
             return False
-        return await run_text_work(self._current().text_size, self._is_enough, request, asked.last)
+        return await self._is_enough(request, asked.last)
 
-    def _is_enough(self, request: SummaryRequest, last: int) -> bool:
+    async def _is_enough(self, request: SummaryRequest, last: int) -> bool:
         """Whether a summary up to this message covers enough of the messages that would leave now."""
         state = self._current()
         shown = state.folded.summaries
         begins = shown[-1].last if shown else 0
         covered, wanted = last - begins, request.last - begins
-        return ENOUGH * wanted <= covered <= wanted and actions.suffices(state, last)
+        if not ENOUGH * wanted <= covered <= wanted:
+            return False
+        return await run_text_work(
+            state.text_size, actions.suffices, state, last, is_apart=state.runs_plugins
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -736,7 +742,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Whether a model may be asked now, see `Breaker`."""
     is_wanted: bool = False
     """Whether a caller waits: then a recent failure is retried at once."""
-    is_enough: Callable[[int], bool] = lambda _: False
+    is_enough: Callable[[int], Awaitable[bool]] | None = None
     """Whether a summary up to this message, by another job, would do as well."""
     queue: SummaryQueue | None = None
     """Takes the job to another process; None runs it in this one."""
@@ -908,7 +914,7 @@ class LeasedJobs:
         known = await self.journal.store.unfinished(self.journal.head.owner, work.branch)
         for one in [one for one in known if one.base == work.base and one.id != work.id]:
             is_made_alike = one.recipe == spec.recipe or not spec.is_wanted
-            serves = is_made_alike and spec.is_enough(one.cut)
+            serves = is_made_alike and spec.is_enough is not None and await spec.is_enough(one.cut)
             if (serves or not spec.is_wanted) and await self._is_in_progress(one, spec.queue):
                 if spec.queue is not None:
                     return await self._written_elsewhere(one, spec, spec.queue)

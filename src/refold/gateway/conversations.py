@@ -286,7 +286,7 @@ class LiveBranch:
                 )
             return structs.replace(made, note=sent_once(done.state, made.sent, done.state.window_edits))
 
-        made = await run_text_act(text_size, take)
+        made = await run_text_act(text_size, take, is_apart=request.policy.runs_plugins)
         does_fit = not made.problem and all(receipt.reason == FOREIGN for receipt in made.receipts)
         if not does_fit and not is_answered:
             raise NeedsBranch
