@@ -101,6 +101,24 @@ async def test_a_summary_is_asked_for_without_what_a_filter_hides(harbour):
 
 
 @pytest.mark.feature("X16")
+@pytest.mark.parametrize("named", [False, True], ids=["own model", "named model"])
+async def test_a_filter_is_told_the_owner_of_a_request_for_a_summary(named):
+    seen = []
+    use(plugins_of(refold.Plugin(name="watch", api=1, on_request=seen.append)))
+    async with ScriptedUpstream(otherwise="They read the gauges, and they fell.") as upstream:
+        models = {"summariser_models": f"small@{upstream.url}/v1"} if named else {}
+        async with (
+            served(upstream, window=3_000, compaction_preset="llms", **models) as gate,
+            gate.openai() as client,
+        ):
+            for turns in (14, 15, 16):
+                await client.chat.completions.create(model="gpt-4o", messages=agent(turns), max_tokens=200)
+
+    assert {one.is_summary for one in seen} == {True, False}
+    assert {one.owner for one in seen} == {"local"}
+
+
+@pytest.mark.feature("X16")
 @pytest.mark.parametrize("headers", [{}, {"X-Refold": "off"}], ids=["hosted", "off"])
 async def test_a_filter_refuses_a_request_in_the_words_of_the_format(harbour, headers):
     import anthropic

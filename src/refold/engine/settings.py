@@ -523,22 +523,23 @@ def writer_for(
     *,
     url: str = "",
     windows: Mapping[str, int] | None = None,
+    owner: str = "",
 ) -> SummaryWriter:
     """Return a model with its window and its tokenizer. The conversation's own model has the conversation's
-    window.
+    window. Request filters of plugins are told the owner.
     """
     name = upstream.model
     override = settings.window if name == settings.model else None
     window = window_for(name, override=override, url=url, overrides=windows)
     # Its question and its answer are taken together, so an input limit is taken for both: this is safe.
-    return SummaryWriter(filtered(upstream), window.max_input or window.tokens, counter_for(name).text)
+    return SummaryWriter(filtered(upstream, owner), window.max_input or window.tokens, counter_for(name).text)
 
 
-def filtered(upstream: Upstream) -> Upstream:
+def filtered(upstream: Upstream, owner: str = "") -> Upstream:
     """Return the upstream behind the request filters of plugins, if there are any."""
     from refold.plugins.filters import FilteredUpstream, has_request_filters
 
-    return FilteredUpstream(upstream, active()) if has_request_filters(active()) else upstream
+    return FilteredUpstream(upstream, active(), owner) if has_request_filters(active()) else upstream
 
 
 def with_block(values: Mapping[str, object], settings: ConversationSettings) -> ConversationSettings:

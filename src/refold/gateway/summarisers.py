@@ -85,7 +85,7 @@ class Authors:
         place = (owner, target.name, terms.model, terms.format, str(terms.window), mark, *wished.models)
         if place not in self._made:
             self._made[place] = ModelSummariser(
-                self._chain(named, terms, target, keys), cache=host.engine.cache
+                self._chain(named, terms, target, keys, owner), cache=host.engine.cache
             )
             if len(self._made) > MOST:
                 self._made.popitem(last=False)
@@ -114,7 +114,7 @@ class Authors:
         if (plugin := self._plugin(host, terms)) is not None:
             return plugin
         one = host.summarisers[at]
-        writer = writer_for(self._open(one, None, None), terms, url=one.base_url)
+        writer = writer_for(self._open(one, None, None), terms, url=one.base_url, owner=host.engine.owner)
         return ModelSummariser([writer], cache=host.engine.cache)
 
     async def needs_client_key(
@@ -149,10 +149,14 @@ class Authors:
         terms: ConversationSettings,
         target: Target,
         keys: dict[str, str] | None,
+        owner: str,
     ) -> list[SummaryWriter]:
         elsewhere = [one for one in named if one.name]
         if elsewhere:
-            return [writer_for(self._open(one, None, None), terms, url=one.base_url) for one in elsewhere]
+            return [
+                writer_for(self._open(one, None, None), terms, url=one.base_url, owner=owner)
+                for one in elsewhere
+            ]
         dialect = DIALECTS[terms.format]  # type: ignore[index]
         own = Provider(
             target.name,
@@ -163,7 +167,7 @@ class Authors:
             parameters=named[0].parameters if named else {},
         )
         key = target.key if keys is None else None
-        return [writer_for(self._open(own, dialect, target, key), terms, url=target.url)]
+        return [writer_for(self._open(own, dialect, target, key), terms, url=target.url, owner=owner)]
 
     def _open(
         self,

@@ -310,8 +310,8 @@ def _inner(value: object) -> Iterator[object]:
 class FilteredUpstream:
     """A model that writes summaries, behind the request filters: what they keep from a provider is not sent for a summary either."""
 
-    def __init__(self, upstream: Upstream, plugins: Plugins) -> None:
-        self._upstream, self._plugins = upstream, plugins
+    def __init__(self, upstream: Upstream, plugins: Plugins, owner: str = "") -> None:
+        self._upstream, self._plugins, self._owner = upstream, plugins, owner
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._upstream, name)
@@ -327,11 +327,11 @@ class FilteredUpstream:
             UpstreamError: there is none.
             PluginError: a filter ends the request.
         """
-        return await self._upstream.ask(await filter_ask(self._plugins, ask, self.model))
+        return await self._upstream.ask(await filter_ask(self._plugins, ask, self.model, self._owner))
 
 
-async def filter_ask(plugins: Plugins, ask: Ask, model: str) -> Ask:
-    """The question after the request filters.
+async def filter_ask(plugins: Plugins, ask: Ask, model: str, owner: str = "") -> Ask:
+    """The question after the request filters. It names no conversation: those of an owner share a summariser.
 
     Raises:
         PluginError: a filter ends the request.
@@ -339,7 +339,7 @@ async def filter_ask(plugins: Plugins, ask: Ask, model: str) -> Ask:
     prompt = (system(ask.system),) if isinstance(ask.system, str) else ask.system
     messages = (*prompt, *ask.messages)
     body = msgspec.json.encode({"model": model, "messages": [_spelled(one) for one in messages]})
-    done = await filter_request(plugins, body, DIALECTS["chat"], model=model, is_summary=True)
+    done = await filter_request(plugins, body, DIALECTS["chat"], model=model, owner=owner, is_summary=True)
     if not done.changed:
         return ask
     changed = list(messages)

@@ -37,8 +37,9 @@ class FilterRequest(Struct, frozen=True):
     fields: dict[str, Any]
     """The other fields of the request: the system prompt of the format `anthropic`, tools, limits."""
     conversation: str = ""
-    """Empty if the request is sent without a conversation, because Refold is switched off for it."""
+    """Empty for a request for a summary, and if the request is sent without a conversation, because Refold is switched off for it."""
     owner: str = ""
+    """Empty for a request for a summary that the library makes."""
     is_summary: bool = False
     """True for a request for a summary. Its texts are shown in the format `chat`, each message with all of them: also arguments and
     results of tools. Only texts can be changed."""
