@@ -39,7 +39,7 @@ from refold.engine.conversation import Conversation, take_prompt
 from refold.engine.effect import check_by, first_day, stats_of
 from refold.engine.settings import policy_for
 from refold.engine.state import State, SummaryAuthor
-from refold.gateway.app import MIB, Gateway, cancel_on_disconnect, error_location, header_texts
+from refold.gateway.app import MIB, Gateway, cancel_on_disconnect, header_texts
 from refold.gateway.auth import send_answer
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import answer, log_store_failure
@@ -57,6 +57,7 @@ from refold.model.errors import (
     RefoldError,
     StoreError,
     WireError,
+    error_location,
 )
 from refold.model.message import Message
 from refold.plugins.registry import LoadedPlugin, active

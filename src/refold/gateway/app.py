@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -75,6 +74,7 @@ from refold.model.errors import (
     Stopping,
     StoreError,
     WireError,
+    error_location,
 )
 from refold.ports.jobs import Notifies
 from refold.ports.models import Embedder
@@ -544,14 +544,6 @@ class cancel_on_disconnect:  # noqa: N801  # reads as a verb: `async with cancel
         if self._left and kind is asyncio.CancelledError:
             raise ClientDisconnect
         return False
-
-
-def error_location(error: Exception) -> str:
-    """The error's type and location, without its text, which may contain user content."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return (
-        f"{type(error).__name__} at {frames[-1].name}:{frames[-1].lineno}" if frames else type(error).__name__
-    )
 
 
 def header_texts(scope: Scope) -> list[tuple[str, str]]:

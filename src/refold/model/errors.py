@@ -45,6 +45,7 @@ is kept apart, in `location`: commands and tracebacks show it, `str(error)` and 
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -401,3 +402,10 @@ class Overflow(Struct, frozen=True):
             requested=max(0, self.requested - tokens) if self.requested else self.requested,
             prompt=max(0, self.prompt - tokens) if self.prompt else self.prompt,
         )
+
+
+def error_location(error: BaseException) -> str:
+    """The type of an error and where it was raised, without its text, which may hold content."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +19,7 @@ from inspect import isawaitable
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from refold.core.plugin_points import PluginPoint, UnusableAnswer
-from refold.model.errors import PluginError
+from refold.model.errors import PluginError, error_location
 from refold.plugins.plugin import Plugin
 
 T = TypeVar("T")
@@ -183,7 +182,7 @@ class PluginGuard:
 
     def _read(self, point: PluginPoint, made: _Call, check: Callable[[Any], T]) -> T | None:
         if made.error is not None:
-            self.fault(point, "raised", location(made.error))
+            self.fault(point, "raised", error_location(made.error))
             return None
         try:
             found = check(made.answer)
@@ -195,10 +194,3 @@ class PluginGuard:
             return None
         self.note(point)
         return found
-
-
-def location(error: BaseException) -> str:
-    """The type of an error and where it was raised, without its text, which may hold content."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"

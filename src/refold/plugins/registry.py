@@ -22,10 +22,10 @@ from msgspec import Struct, structs
 from refold.core.plugin_points import PluginPoint, PluginStage, PluginTrigger, UnusableAnswer
 from refold.core.policy import Moment, Policy
 from refold.core.presets import PRESETS
-from refold.model.errors import ConfigError, SummaryError
+from refold.model.errors import ConfigError, SummaryError, error_location
 from refold.model.message import Message
 from refold.model.tokens import Source, TokenCounter
-from refold.plugins.guard import PluginGuard, PluginOutcome, location
+from refold.plugins.guard import PluginGuard, PluginOutcome
 from refold.plugins.plugin import API, GROUP, ChatCommand, Plugin, StoreOpener
 from refold.ports.models import SummaryFunction
 
@@ -168,7 +168,7 @@ class GuardedCounter:
         try:
             found = count(self._counter)
         except Exception as error:  # noqa: BLE001  # code of others
-            self._guard.fault("counter", "raised", location(error))
+            self._guard.fault("counter", "raised", error_location(error))
         else:
             # No token is longer than a thousand characters, and no message has more than a few tokens for each.
             if type(found) is int and characters // 1_000 <= found <= 16 * characters + 10_000:
@@ -245,7 +245,7 @@ def find_plugins(
         except ConfigError as error:
             problems.append(PluginProblem(source, error.message))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # code of others runs when it is imported
-            problems.append(PluginProblem(source, f"it cannot be imported: {location(error)}"))
+            problems.append(PluginProblem(source, f"it cannot be imported: {error_location(error)}"))
         else:
             loaded[plugin.name] = LoadedPlugin(plugin, source, PluginGuard(plugin))
     return Plugins([*loaded.values()], problems)
