@@ -103,6 +103,8 @@ async def test_clients_that_do_not_read_cost_little_and_keep_nobody_waiting(tmp_
             f"{upstream.url}/v1",
             "--compaction-window",
             "128k",
+            "--store-embedder",  # it is loaded once, in the background: its memory is not that of a client
+            "off",
             home=tmp_path,
         ) as program,
     ):
