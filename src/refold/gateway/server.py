@@ -162,6 +162,8 @@ PAGE_STOP_S = 10.0
 """Time for answers in progress after the page without a gateway is told to stop: nothing there takes longer."""
 CUT_OFF_S = 3.0
 """Time for requests that are cut off to store what they have: longer than the end of an answer waits for the store."""
+ACCEPTED_S = 0.5
+"""Time for connections that were accepted just before the port was closed to send their request."""
 POLL_S = 0.1
 """How often a shutdown looks for a second signal, as uvicorn does."""
 WHILE_STOPPING = frozenset({"/healthz", "/metrics"})
@@ -699,6 +701,7 @@ class GatewayServer(uvicorn.Server):
         if self._is_shared:
             for one in self.servers:
                 one.close()
+            await asyncio.sleep(ACCEPTED_S)
         else:
             self._requests.is_refusing = True
         self._ending()
