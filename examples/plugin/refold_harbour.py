@@ -13,7 +13,7 @@ from refold.plugins import (
     Message,
     RequestChange,
     Room,
-    Shown,
+    ShownMessages,
     TriggerFacts,
     map_texts,
     replace_texts,
@@ -42,7 +42,7 @@ def read_reply(response: FilterResponse) -> str | None:
     return "the answer holds a key" if is_leak else None
 
 
-def drop_time_stamps(shown: Shown, room: Room) -> Mapping[int, Message]:
+def drop_time_stamps(shown: ShownMessages, room: Room) -> Mapping[int, Message]:
     """Stage: results of tools lose their time stamps, when a conversation is compacted anyway."""
     found = dict[int, Message]()
     for index, item in enumerate(shown.items):

@@ -4,7 +4,7 @@ from refold.core.assemble import lead_of
 from refold.core.emergency import squeeze_in
 from refold.core.fold import Folded
 from refold.core.policy import LastMessages, Policy, Texts
-from refold.core.shown import Room
+from refold.core.stage import Room
 from refold.core.stages import DropHalf, Fit
 from refold.core.view import View
 from refold.model.dialect import CHAT

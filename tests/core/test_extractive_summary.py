@@ -10,7 +10,7 @@ from refold.core.digest.sections import MODIFIED, READ, RULES
 from refold.core.extractive_summary import MAX_DIGEST, mechanical_summary, summarise
 from refold.core.plan import SummaryRequest
 from refold.core.presets import PRESETS
-from refold.core.shown import HANDLE_PATTERN
+from refold.core.stage import HANDLE_PATTERN
 from refold.core.summary_checks.accept import check_headings_once
 from refold.model.budget import Budget
 from refold.model.dialect import CHAT

@@ -1,7 +1,7 @@
 import pytest
 
 from refold.core.fold import Folded
-from refold.core.shown import Item
+from refold.core.stage import Item
 from refold.core.view import View
 from refold.model.dialect import CHAT
 from refold.model.message import assistant, user

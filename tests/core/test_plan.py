@@ -14,7 +14,7 @@ from refold.core.measure import FixedCost
 from refold.core.plan import Plan, SummaryRequest, ahead, give_up, plan, request_room, requests_for, resolve
 from refold.core.plan_inputs import Frame, Now
 from refold.core.policy import LastMessages, MessageCount, Policy, TokenRatio, TurnBoundaryBefore
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.core.stages import DropHalf, DropReasoning, Prune, Select
 from refold.core.user_requests import MAX_ROOM
 from refold.core.view import View

@@ -8,7 +8,7 @@ from msgspec import Raw, structs
 from refold.core.assemble import BRIDGE, NO_LEAD, Lead, assemble
 from refold.core.fold import Folded
 from refold.core.prompt_cache import NO_SEQ, breakpoint_edits, mark_window, prune_boundary
-from refold.core.shown import Room
+from refold.core.stage import Room
 from refold.core.stages import Prune
 from refold.core.verify import verify_window
 from refold.core.view import View

@@ -11,7 +11,7 @@ from msgspec import structs
 from refold.core.budget import input_limit
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
-from refold.core.shown import HANDLE_PATTERN, part_of
+from refold.core.stage import HANDLE_PATTERN, part_of
 from refold.core.verify import is_refused, verify_window
 from refold.model.budget import Budget, Tokens
 from refold.model.dialect import DIALECTS, Dialect

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refold.core.assemble import NO_LEAD, Lead, assemble
 from refold.core.fold import Folded
 from refold.core.prompt_cache import mark_window
-from refold.core.shown import Room
+from refold.core.stage import Room
 from refold.core.stages import Prune
 from refold.core.verify import verify_window
 from refold.core.view import View

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from refold.chat.holder import is_held
 from refold.chat.tools import problem_of
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.engine.conversation import Conversation
 from refold.engine.events import CompactionEnd, compaction, pruning, short
 from refold.engine.history import last_change

@@ -17,7 +17,7 @@ from rich.text import Text
 from refold.cli import output
 from refold.cli.output import INDENT, one_line, percent, plain, plural, short
 from refold.core.fold import Folded
-from refold.core.shown import Edit, handle_of
+from refold.core.stage import Edit, handle_of
 from refold.engine.history import ChangeState, MessageChange, changes_between
 from refold.engine.state import Receipt, SummaryAuthor
 from refold.model.errors import Damaged

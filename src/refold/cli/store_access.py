@@ -21,7 +21,7 @@ from refold.cli.output import align, note, plain, plural, short, when
 from refold.cli.settings import embedder_here
 from refold.cli.transcript import STORED_SOURCES
 from refold.core.policy import Policy
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine, as_last_used
 from refold.engine.history import Difference

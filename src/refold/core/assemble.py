@@ -27,7 +27,7 @@ from msgspec import Struct, structs
 
 from refold.core.digest.pieces import head
 from refold.core.policy import Policy
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.core.verify import (
     count_fixed_breakpoints,
     is_instruction,

@@ -12,7 +12,7 @@ from math import log2
 
 from msgspec import Struct, structs
 
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.model.budget import Budget, Share, Tokens, WindowSource
 from refold.model.errors import BudgetError, Overflow
 

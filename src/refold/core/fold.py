@@ -27,7 +27,7 @@ from refold.core.digest.typed_text import (
     said_by_user,
 )
 from refold.core.pairs import repair
-from refold.core.shown import Edit, Item, Shown, handle_of
+from refold.core.stage import Edit, Item, ShownMessages, handle_of
 from refold.core.system_messages import joined, legal_order
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
 from refold.core.verify import is_refused
@@ -358,10 +358,12 @@ class Folded(Struct, frozen=True, dict=True):
         return starts[-1] if starts else 0
 
     @cached_property
-    def items(self) -> Shown:
+    def items(self) -> ShownMessages:
         """The messages shown, in the form that stages take."""
         numbered = zip(self.shown, chain(self.edited, count(self.base)), strict=False)
-        return Shown(tuple([Item(entry.message, seq, entry.tokens) for entry, seq in numbered]), self.active)
+        return ShownMessages(
+            tuple([Item(entry.message, seq, entry.tokens) for entry, seq in numbered]), self.active
+        )
 
     @cached_property
     def bridges(self) -> int:
@@ -391,7 +393,7 @@ class Folded(Struct, frozen=True, dict=True):
         return any(has_thoughts(message) for message in self.shown.messages(self.active))
 
     @property
-    def touchable(self) -> Shown:
+    def touchable(self) -> ShownMessages:
         """The messages shown, in the form that the policy's stages take. A turn that is over is not protected."""
         items = self.items
         return structs.replace(items, protected=len(items.items)) if self.is_turn_over else items
@@ -412,7 +414,9 @@ class Folded(Struct, frozen=True, dict=True):
         )
         edited = tuple([item.seq for item in items])
         folded = structs.replace(self, shown=shown, edited=edited, base=self.size)
-        vars(folded)["items"] = Shown(tuple(items), folded.active)  # the cached property, known already
+        vars(folded)["items"] = ShownMessages(
+            tuple(items), folded.active
+        )  # the cached property, known already
         return folded
 
     def _placed(self, items: Sequence[Item]) -> Sequence[Item]:

@@ -27,7 +27,7 @@ from refold.core.digest.shorten import MAX_LEDGER, fair_share, shorten
 from refold.core.digest.typed_text import said_by_user
 from refold.core.fold import Folded
 from refold.core.plan_inputs import Frame, Now, effective_for, fits, limit_for
-from refold.core.shown import Edit, Item, Room, Shown, handle_of, reduce
+from refold.core.stage import Edit, Item, Room, ShownMessages, handle_of, reduce
 from refold.core.stages import AnyStage, Fit
 from refold.core.stages.parts import unread_from
 from refold.core.system_messages import is_setting, newest_instruction
@@ -191,7 +191,7 @@ def _apply_stage(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> t
     instructions, counter, room = frame.instructions, folded.shown.counter, _room(frame)
     if not isinstance(stage, Fit):
         shown, edits = reduce(
-            Shown((item,), 1), (stage,), Room(room, instructions, counter, folded.shown.dialect)
+            ShownMessages((item,), 1), (stage,), Room(room, instructions, counter, folded.shown.dialect)
         )
         return (shown.items[0], edits) if shown.items else (item, ())
     limit = _limit(stage, item.message, room)

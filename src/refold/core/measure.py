@@ -30,7 +30,7 @@ from refold.model.message import (
     ToolResult,
     compaction_of,
 )
-from refold.model.tokens import Measurement, Source, TokenCount, TokenCounter, Usage
+from refold.model.tokens import CountSource, Measurement, TokenCount, TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Window
 
 # Calibration: the ratio of a provider's token counts to ours, learnt from its usage reports
@@ -284,7 +284,7 @@ _TOOL_CHARACTERS = 20
 class CharacterEstimate:
     """Counts two and a half characters as one token: text in characters, ids and arguments in bytes, media flat."""
 
-    source: Source = "estimated"
+    source: CountSource = "estimated"
 
     def text(self, text: str, /) -> int:
         return len(text) * 2 // 5

@@ -35,7 +35,7 @@ from refold.core.plan_inputs import (
     target_for,
 )
 from refold.core.secrets.redact import redact
-from refold.core.shown import Edit, Item, Room, reduce
+from refold.core.stage import Edit, Item, Room, reduce
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import units
 from refold.core.stages.tool_results import PRUNE_STAGE

@@ -15,7 +15,7 @@ from refold.core.budget import OutputRoom, input_limit, output_room, tokens_of
 from refold.core.fold import Folded
 from refold.core.measure import FixedCost
 from refold.core.policy import Moment, Policy
-from refold.core.shown import Room
+from refold.core.stage import Room
 from refold.core.system_messages import is_setting, newest_instruction
 from refold.model.budget import Budget, Share
 from refold.model.tokens import Prices

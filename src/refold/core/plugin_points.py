@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, structs
 
-from refold.core.shown import HANDLE_PATTERN, Item, Room, Shown, StageResult, changed, handle_of
+from refold.core.stage import HANDLE_PATTERN, Item, Room, ShownMessages, StageResult, changed, handle_of
 from refold.core.verify import broken_arguments, is_empty
 from refold.model.message import (
     File,
@@ -64,7 +64,7 @@ class Guard(Protocol):
 class StageFunction(Protocol):
     """A stage of a plugin."""
 
-    def __call__(self, shown: Shown, room: Room, /) -> Mapping[int, Message] | None:
+    def __call__(self, shown: ShownMessages, room: Room, /) -> Mapping[int, Message] | None:
         """Return the messages to show instead of others, by number (`Item.seq`); None or nothing for no change.
         `room.may_touch(shown, index)` says which messages may be changed.
         """
@@ -99,7 +99,7 @@ class PluginStage(Struct, frozen=True):
     function: StageFunction
     guard: Guard
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         found = self.guard(
             "stage", lambda: self.function(shown, room), lambda answer: self._checked(answer, shown, room)
         )
@@ -113,7 +113,7 @@ class PluginStage(Struct, frozen=True):
     def name(self) -> str:
         return stage_name(self.plugin)
 
-    def _checked(self, answer: object, shown: Shown, room: Room) -> dict[int, Item]:
+    def _checked(self, answer: object, shown: ShownMessages, room: Room) -> dict[int, Item]:
         """The items to show, by index.
 
         Raises:

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct, structs
 
 from refold.core.assemble import BRIDGE
 from refold.core.fold import Folded
-from refold.core.shown import Edit, handle_of
+from refold.core.stage import Edit, handle_of
 from refold.core.verify import breakpoint_in, breakpoints_of, count_breakpoints, is_blank
 from refold.core.view import View
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolResult

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from refold.core.shown import Edit, Item, handle_of
+from refold.core.stage import Edit, Item, handle_of
 from refold.core.verify import is_directive, is_instruction, takes_system
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Opaque, opening_span

@@ -25,7 +25,7 @@ from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
 from refold.core.digest.terms import contains_separate_word
 from refold.core.digest.typed_text import is_client_summary, request_text
 from refold.core.fold import Folded, UserRequest
-from refold.core.shown import Item, handle_of
+from refold.core.stage import Item, handle_of
 from refold.core.stages.truncate import Mark, truncate
 from refold.model.message import Message, visible
 from refold.model.summary import Summary

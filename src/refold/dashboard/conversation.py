@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from refold import svg
 from refold.core.fold import Folded
-from refold.core.shown import Edit, handle_of
+from refold.core.stage import Edit, handle_of
 from refold.dashboard import text
 from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
 from refold.dashboard.workspace import Workspace

@@ -53,7 +53,7 @@ from refold.core.plan_inputs import (
 )
 from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import mark_window
-from refold.core.shown import Edit, handle_of
+from refold.core.stage import Edit, handle_of
 from refold.core.system_messages import moved_edits
 from refold.core.triggers import fold_point, has_rule, rewrite_pays, with_digests
 from refold.core.verify import is_instruction, verify_fit
@@ -76,7 +76,7 @@ from refold.engine.state import (
     UNUSABLE,
     Change,
     Receipt,
-    Sent,
+    SentWindow,
     State,
 )
 from refold.model.budget import Budget
@@ -125,7 +125,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Calls to store with the outcome."""
     imported: bytes = b""
     """The request that the conversation was imported with, without its messages, to store with the outcome."""
-    sent: Sent | None = None
+    sent: SentWindow | None = None
     """The data to store with the call that sends the window; set after the commit."""
     has_skipped: bool = False
     """Whether a compaction was skipped because no summary could be written."""

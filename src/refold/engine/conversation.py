@@ -25,7 +25,7 @@ from refold.core.fold import Folded
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
 from refold.core.search.terms import limit_query
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.core.stages.tool_results import Prune, ToolRule
 from refold.core.triggers import ASKED_FOR
 from refold.core.verify import split_items
@@ -91,7 +91,7 @@ from refold.engine.settings import (
     summariser_named,
     with_tool_rules,
 )
-from refold.engine.state import Bill, Receipt, Sent, State, SummaryAuthor, author_of
+from refold.engine.state import Bill, Receipt, SentWindow, State, SummaryAuthor, author_of
 from refold.engine.status import Preview, Status, preview_of, status_of
 from refold.engine.summary_jobs import CLOSED, REPLACED, JobResult, SummaryJobs, settled, summariser_of
 from refold.model.dialect import Dialect
@@ -351,7 +351,7 @@ class Conversation:
         self._state, self._size = state_for(settings)
         self._is_open = self._is_stale = False
         self._unsettled: Unsettled | None = None
-        self._sent: Sent | None = None
+        self._sent: SentWindow | None = None
         """The data of the last window, to be stored with the call that answers it."""
         self._lock, self._compacting = asyncio.Lock(), asyncio.Lock()
         self._rerunning: asyncio.Task[bool] | None = None
@@ -512,7 +512,7 @@ class Conversation:
             if isinstance(event, CompactionEnd) and event.outcome == "installed" and event.why:
                 _log.warning("a compaction was made without the summariser: %s", event.why)
 
-    async def _sent_now(self, state: State) -> Sent:
+    async def _sent_now(self, state: State) -> SentWindow:
         size = 0 if state.is_sent_as_shown else state.text_size
         return await run_text_act(size, self._journal.sent_now, state)
 
@@ -819,7 +819,7 @@ class Conversation:
         self,
         action: Action,
         usage: Usage | None,
-        sent: Sent | None = None,
+        sent: SentWindow | None = None,
         *,
         call_id: str = "",
         reply: bytes = b"",

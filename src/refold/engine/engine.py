@@ -32,7 +32,7 @@ from msgspec import Struct, structs
 from refold.core.policy import Policy
 from refold.core.search.query import mark_words, parse_query
 from refold.core.search.terms import limit_query
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.engine.arguments import (
     check_days,
     check_function,

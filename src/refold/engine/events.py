@@ -34,12 +34,12 @@ from refold.core.fold import Folded
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.plan_inputs import size_of
 from refold.core.policy import Moment
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.model.budget import WindowSource
 from refold.model.errors import RefoldError
 from refold.model.message import ToolResult
 from refold.model.summary import Author, Summary
-from refold.model.tokens import Source, Usage
+from refold.model.tokens import CountSource, Usage
 from refold.ports.models import PaidQuestion
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Size(Struct, frozen=True):
 
     tokens: int
     """In the provider's tokens, as far as its reports tell: the number that the policy compares."""
-    source: Source
+    source: CountSource
     """The source of `tokens`. The sizes before and after a change have the same source."""
     limit: int
     """The largest request allowed."""

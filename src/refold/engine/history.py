@@ -19,12 +19,12 @@ from refold.core.fold import Folded
 from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame
-from refold.core.shown import Edit, handle_of
+from refold.core.stage import Edit, handle_of
 from refold.core.stages.supersede import STAGE as SUPERSEDE
 from refold.core.view import ViewEntry
 from refold.engine import actions
 from refold.engine.journal import Journal, read_edits, write_notes
-from refold.engine.state import IN_TURN, Limits, Receipt, Sent, State
+from refold.engine.state import IN_TURN, Limits, Receipt, SentWindow, State
 from refold.model.dialect import alternating
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.message import Message
@@ -285,16 +285,16 @@ def window_of(call: Call) -> int:
         return 0
 
 
-def _read_sent(call: Call) -> Sent:
+def _read_sent(call: Call) -> SentWindow:
     try:
-        return msgspec.json.decode(call.receipt, type=Sent)
+        return msgspec.json.decode(call.receipt, type=SentWindow)
     except msgspec.MsgspecError:
         raise NotFound(
             "no window is stored with this call", hint="the call of a summariser has none"
         ) from None
 
 
-async def _change_of(journal: Journal, sent: Sent) -> Compaction | None:
+async def _change_of(journal: Journal, sent: SentWindow) -> Compaction | None:
     if not sent.change:
         return None
     found = await journal.store.compaction(journal.head.owner, sent.change)
@@ -303,7 +303,7 @@ async def _change_of(journal: Journal, sent: Sent) -> Compaction | None:
     return found
 
 
-def _change_for_call(sent: Sent) -> Compaction:
+def _change_for_call(sent: SentWindow) -> Compaction:
     return Compaction(id="", branch="", kind="reduce", size=sent.size, shown=sent.only)
 
 

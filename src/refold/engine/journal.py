@@ -21,12 +21,12 @@ from refold.core.digest.typed_text import is_typed, request_text
 from refold.core.fold import Folded, UserRequest
 from refold.core.measure import Calibration, Meter, forget_sums
 from refold.core.secrets.redact import redact
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.core.view import View, ViewEntry
 from refold.engine.actions import Outcome
 from refold.engine.retention import KnownTime
 from refold.engine.session_search import NOTHING, Meaning
-from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, Sent, State
+from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, SentWindow, State
 from refold.model.errors import Damaged, NotFound, StoreError
 from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
@@ -618,20 +618,20 @@ class Journal:
             state, batch, notes, noted.standing if is_news else fill_level, instructions, secrets
         )
 
-    def sent_now(self, state: State) -> Sent:
+    def sent_now(self, state: State) -> SentWindow:
         """Return the data to store about the last window. If that was a view for one call only, this encodes all
         of it.
         """
         only = b"" if state.is_sent_as_shown else write_snapshot(state.sent, encoder(state), in_words=True)
         raw = tuple(sorted(number for number in self.raw if number >= state.folded.base))
         window, sizes = state.frame.budget.window, state.call_size(state.sent)
-        return Sent(state.sent.size, self.change, only, state.window_edits, raw, window, sizes)
+        return SentWindow(state.sent.size, self.change, only, state.window_edits, raw, window, sizes)
 
     def reported_call(
         self,
         state: State,
         usage: Usage,
-        sent: Sent,
+        sent: SentWindow,
         *,
         call_id: str = "",
         reply: bytes = b"",
@@ -1135,13 +1135,13 @@ def encoder(state: State) -> Encode:
     return lambda message: bytes(encode_item(message, dialect))
 
 
-def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> Sent:
+def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> SentWindow:
     """Return the data to store about a window that was made for one call only, and that left no trace in the
     branch.
     """
     only = write_snapshot(folded, encoder(state), in_words=True)
     window, sizes = state.frame.budget.window, state.call_size(folded)
-    return Sent(folded.size, only=only, marks=marks, window=window, sizes=sizes)
+    return SentWindow(folded.size, only=only, marks=marks, window=window, sizes=sizes)
 
 
 def empty_view(view: View) -> View:

@@ -19,7 +19,7 @@ from refold.core.digest.search import excerpt, find, messages_with_terms
 from refold.core.fold import Folded
 from refold.core.measure import CharacterEstimate
 from refold.core.search.query import parse_query, spelt_words
-from refold.core.shown import handle_of, part_of
+from refold.core.stage import handle_of, part_of
 from refold.engine import actions
 from refold.engine.arguments import check_text
 from refold.engine.journal import Journal

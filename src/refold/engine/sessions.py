@@ -25,7 +25,7 @@ from refold.core.digest.ledger import EMPTY
 from refold.core.extractive_summary import summarise
 from refold.core.fold import Folded
 from refold.core.plan import SummaryRequest, pinned_units, request_room
-from refold.core.shown import Item
+from refold.core.stage import Item
 from refold.core.user_requests import request_lines, with_requests
 from refold.engine.journal import Journal, conversation_gone, empty_view, encoder, write_notes, write_snapshot
 from refold.engine.state import State

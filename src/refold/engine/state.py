@@ -45,7 +45,7 @@ from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
 from refold.core.secrets.redact import texts_of, values_of
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.core.triggers import fold_point, pressure
 from refold.core.view import View
 from refold.model.budget import Budget, Tokens, WindowSource
@@ -327,7 +327,7 @@ class CallSize(Struct, frozen=True, array_like=True):
         )
 
 
-class Sent(Struct, frozen=True):
+class SentWindow(Struct, frozen=True):
     """The data that is stored with a call, from which its window can be rebuilt."""
 
     size: int = 0

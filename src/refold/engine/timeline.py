@@ -17,11 +17,11 @@ from itertools import accumulate, islice, pairwise
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.engine.events import Regions
 from refold.engine.recall import newest_replies
 from refold.engine.settings import prices_of
-from refold.engine.state import CallSize, Sent, SummaryAuthor
+from refold.engine.state import CallSize, SentWindow, SummaryAuthor
 from refold.model.errors import NotFound
 from refold.model.tokens import Prices, Usage
 from refold.ports.records import (
@@ -46,7 +46,7 @@ _MILLION = 1_000_000
 
 
 class SentSize(Struct, frozen=True):
-    """The fields of a stored `Sent` that a timeline needs; its snapshot may be long."""
+    """The fields of a stored `SentWindow` that a timeline needs; its snapshot may be long."""
 
     change: str = ""
     marks: tuple[Edit, ...] = ()
@@ -55,7 +55,7 @@ class SentSize(Struct, frozen=True):
 
 
 _SENT = msgspec.json.Decoder(SentSize)
-assert set(SentSize.__struct_fields__) <= set(Sent.__struct_fields__)
+assert set(SentSize.__struct_fields__) <= set(SentWindow.__struct_fields__)
 
 
 class TimedCall(Struct, frozen=True, dict=True):

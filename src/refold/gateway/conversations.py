@@ -32,7 +32,7 @@ from refold.engine.history import window_of
 from refold.engine.journal import inherited, sent_once, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
 from refold.engine.settings import ConversationSettings, budget_for, policy_for
-from refold.engine.state import Receipt, Sent, State
+from refold.engine.state import Receipt, SentWindow, State
 from refold.gateway.recall_rounds import HiddenReplies
 from refold.gateway.recognition import (
     DecodedLine,
@@ -124,7 +124,7 @@ class PreparedWindow(Struct, frozen=True, dict=True):
 
     window: Window | None
     sent: Folded
-    note: Sent
+    note: SentWindow
     receipts: tuple[Receipt, ...] = ()
     problem: RefoldError | None = None
 
@@ -163,7 +163,7 @@ def made_of(before: State, done: ActionOutcome) -> PreparedWindow:
         output = output_for(sent, state.frame, state.now("before_call"))
         if output < state.frame.budget.max_output:
             window = structs.replace(window, output=output)
-    return PreparedWindow(window, sent, done.sent or Sent(sent.size), receipts, done.problem)
+    return PreparedWindow(window, sent, done.sent or SentWindow(sent.size), receipts, done.problem)
 
 
 class LiveBranch:
@@ -282,7 +282,7 @@ class LiveBranch:
                 marks, window = done.state.window_edits, done.state.frame.budget.window
                 sizes = done.state.call_size(made.sent)
                 return structs.replace(
-                    made, note=Sent(made.sent.size, marks=marks, window=window, sizes=sizes)
+                    made, note=SentWindow(made.sent.size, marks=marks, window=window, sizes=sizes)
                 )
             return structs.replace(made, note=sent_once(done.state, made.sent, done.state.window_edits))
 

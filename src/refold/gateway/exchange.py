@@ -32,19 +32,19 @@ from msgspec.json import decode as read_json
 from starlette.types import Send
 
 from refold.core.budget import OutputRoom
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.engine.conversation import warn_once
 from refold.engine.settings import ConversationSettings
-from refold.engine.state import Sent
+from refold.engine.state import SentWindow
 from refold.gateway import errors
 from refold.gateway.conversations import OwnerConversations, PreparedWindow, TakenRequest
 from refold.gateway.joined_reply import JoinedStream, join_bodies
 from refold.gateway.marker import MarkedStream, is_structured, mark_reply, marker_text
 from refold.gateway.provider_state import (
-    Source,
     StateHandout,
     StateId,
     StateRow,
+    StateSource,
     ids_in_answer,
     ids_in_events,
 )
@@ -542,7 +542,7 @@ class UpstreamAnswer(Struct):
     held: list[bytes] = []
     is_ended: bool = False
     events: WholeEvents = field(default_factory=WholeEvents)
-    source: Source | None = None
+    source: StateSource | None = None
     """The kind of answer in which ids are searched before the client gets them; None for no search."""
     is_stream: bool = False
     is_rewritten: bool = False
@@ -1134,7 +1134,7 @@ class Exchange(Struct, frozen=True):
             return hosted.line.hashes
         live, size = hosted.live, hosted.made.sent.size
         # The client's own request was sent in full, and not the window that was made just now.
-        made = structs.replace(hosted.made, note=Sent(size))
+        made = structs.replace(hosted.made, note=SentWindow(size))
         root, held = self.incoming.root, self.incoming.held
         if root and not held and self.outcome.usage:
             held = max(0, self.outcome.usage.context - live.count_sent(made))

@@ -51,7 +51,7 @@ Collected: TypeAlias = Literal[
     "response", "completion", "conversation", "file", "batch", "message_batch", "vector_store", "container"
 ]  # fmt: skip
 """Kinds with a path of their own."""
-Source: TypeAlias = Collected | Literal["message"]
+StateSource: TypeAlias = Collected | Literal["message"]
 """The kind of an answer: a reply in one of the three formats, or the description of a created object."""
 
 MAX_REFERENCES = 10_000
@@ -329,7 +329,7 @@ blocks.
 """
 
 
-def ids_in_answer(source: Source, data: bytes, *, is_stored: bool = True) -> list[StateId]:
+def ids_in_answer(source: StateSource, data: bytes, *, is_stored: bool = True) -> list[StateId]:
     """The ids that an answer hands out. With `is_stored` false, only those that can be used although the
     provider does not store the answer.
     """
@@ -350,7 +350,7 @@ def ids_in_answer(source: Source, data: bytes, *, is_stored: bool = True) -> lis
         return []
 
 
-def ids_in_events(source: Source, events: bytes, *, is_stored: bool = True) -> list[StateId]:
+def ids_in_events(source: StateSource, events: bytes, *, is_stored: bool = True) -> list[StateId]:
     """As `ids_in_answer`, for complete events of a stream."""
     if b'"id"' not in events and b'"file_id"' not in events:
         return []  # a text delta
@@ -405,7 +405,7 @@ MOST_ROWS = 16_384
 """Size of the cache of rows: a running session names the same ids again and again."""
 FILES = "/v1/files"
 
-_REPLIES: dict[str, Source] = {
+_REPLIES: dict[str, StateSource] = {
     "/v1/responses": "response",
     "/v1/chat/completions": "completion",
     "/v1/messages": "message",
@@ -480,7 +480,7 @@ class StateCall(Struct, frozen=True):
     """The effect of a call on stored objects: the id that its path names, and the kind of its answer."""
 
     opens: StateId | None = None
-    makes: Source | None = None
+    makes: StateSource | None = None
 
 
 def read_call(method: str, path: str) -> StateCall | None:
@@ -633,7 +633,7 @@ class StateHandout:
         self.answers: StateRow | None = None
         """The row of the response, if its conversation is stored here."""
 
-    def source_at(self, target: Target) -> Source | None:
+    def source_at(self, target: Target) -> StateSource | None:
         """The kind of the answer from an upstream; None if no id in it needs a row."""
         makes = self._call.makes if self._call else None
         if self._credentials.go_to(target):

@@ -25,7 +25,7 @@ from msgspec import Raw, Struct, structs
 from refold.core.assemble import RECALL, has_recall
 from refold.core.identity import extend_chain
 from refold.core.prompt_cache import NO_SEQ
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.gateway.joined_reply import shown_parts
 from refold.gateway.marker import is_structured
 from refold.gateway.recognition import DecodedLine, chain_key

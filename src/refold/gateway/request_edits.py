@@ -17,7 +17,7 @@ from refold.config import Settings
 from refold.config.tree import EFFORTS
 from refold.core.budget import OutputRoom
 from refold.core.prompt_cache import unmarked, within_limit
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.core.stages.parts import unread_from
 from refold.gateway.conversations import PreparedWindow, TakenRequest
 from refold.gateway.request import Incoming, output_in

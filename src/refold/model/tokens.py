@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from refold.model.message import Message
 
-Source: TypeAlias = Literal["reported", "counted", "estimated"]
+CountSource: TypeAlias = Literal["reported", "counted", "estimated"]
 Region: TypeAlias = Literal[
     "system", "tools", "summary", "history", "tool_results", "tail", "input", "reserve", "free"
 ]
@@ -27,7 +27,7 @@ class TokenCount(Struct, frozen=True, gc=False):
     estimated: int = 0
 
     @classmethod
-    def of(cls, tokens: int, source: Source) -> TokenCount:
+    def of(cls, tokens: int, source: CountSource) -> TokenCount:
         return cls(**{source: tokens})
 
     @property
@@ -35,7 +35,7 @@ class TokenCount(Struct, frozen=True, gc=False):
         return self.reported + self.counted + self.estimated
 
     @property
-    def source(self) -> Source:
+    def source(self) -> CountSource:
         """The weakest source among the terms."""
         if self.estimated:
             return "estimated"
@@ -64,14 +64,14 @@ class TokenCount(Struct, frozen=True, gc=False):
         return terms[0] if terms else "0"
 
 
-_SOURCES: tuple[Source, ...] = ("reported", "counted", "estimated")
+_SOURCES: tuple[CountSource, ...] = ("reported", "counted", "estimated")
 
 
 class TokenCounter(Protocol):
     """Counts the tokens of texts and messages in a window. `source` is `counted` or `estimated`."""
 
     @property
-    def source(self) -> Source: ...
+    def source(self) -> CountSource: ...
 
     def text(self, text: str, /) -> int: ...
 

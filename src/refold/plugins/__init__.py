@@ -9,7 +9,7 @@ filters.py    the chain of request and response filters, and the check of what t
 from __future__ import annotations
 
 from refold.core.plugin_points import StageFunction, TriggerFunction, map_texts
-from refold.core.shown import Item, Room, Shown
+from refold.core.stage import Item, Room, ShownMessages
 from refold.core.triggers import TriggerFacts
 from refold.model.message import Message, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
@@ -39,7 +39,7 @@ __all__ = [
     "RequestFilter",
     "ResponseFilter",
     "Room",
-    "Shown",
+    "ShownMessages",
     "StageFunction",
     "StoreOpener",
     "SummaryFunction",

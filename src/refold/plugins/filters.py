@@ -16,7 +16,7 @@ from msgspec import Raw, Struct, structs
 
 from refold.core.budget import NO_SEQ
 from refold.core.plugin_points import UnusableAnswer, checked_message, map_texts, stage_name
-from refold.core.shown import Edit
+from refold.core.stage import Edit
 from refold.core.verify import is_refused, verify
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import PluginError, PluginRefused, WireError

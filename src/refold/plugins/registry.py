@@ -24,7 +24,7 @@ from refold.core.policy import Moment, Policy
 from refold.core.presets import PRESETS
 from refold.model.errors import ConfigError, SummaryError, error_location
 from refold.model.message import Message
-from refold.model.tokens import Source, TokenCounter
+from refold.model.tokens import CountSource, TokenCounter
 from refold.plugins.guard import PluginGuard, PluginOutcome
 from refold.plugins.plugin import API, GROUP, ChatCommand, Plugin, StoreOpener
 from refold.ports.models import SummaryFunction
@@ -152,7 +152,7 @@ class GuardedCounter:
     def __init__(self, counter: TokenCounter, guard: PluginGuard, own: Callable[[], TokenCounter]) -> None:
         self._counter: TokenCounter | None = counter
         self._guard, self._own = guard, own
-        self.source: Source = "estimated" if getattr(counter, "source", "") == "estimated" else "counted"
+        self.source: CountSource = "estimated" if getattr(counter, "source", "") == "estimated" else "counted"
 
     def text(self, text: str, /) -> int:
         found = self._count(lambda counter: counter.text(text), len(text))

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.model.message import Message, Reasoning, Text, ToolResult
-from refold.model.tokens import Source, TokenCounter
+from refold.model.tokens import CountSource, TokenCounter
 
 # Sizes: the counters of a replay
 
@@ -39,7 +39,7 @@ def spoken_text(message: Message) -> str:
 class ReferenceCounter:
     """Four characters per token, every text rounded up on its own. Reasoning and media count as nothing."""
 
-    source: Source = "estimated"
+    source: CountSource = "estimated"
 
     def text(self, text: str, /) -> int:
         return (len(text) + 3) // 4

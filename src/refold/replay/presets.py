@@ -17,7 +17,7 @@ from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.presets import PRESETS
 from refold.core.prompts import Recipe
-from refold.core.shown import HANDLE_PATTERN
+from refold.core.stage import HANDLE_PATTERN
 from refold.engine import actions
 from refold.engine.state import Receipt, State
 from refold.engine.summary_source import task_of

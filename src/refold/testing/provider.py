@@ -28,7 +28,7 @@ from refold.core.verify import breakpoint_in, breakpoints_of
 from refold.model.dialect import ANTHROPIC, RESPONSES, Dialect
 from refold.model.errors import WireError
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, after_compaction
-from refold.model.tokens import Source, TokenCounter, Usage
+from refold.model.tokens import CountSource, TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Ttl
 from refold.testing import responses
 from refold.testing.chat import CREATED
@@ -49,7 +49,7 @@ class ScaledCounter:
         self.counter, self.factor = counter, factor
 
     @property
-    def source(self) -> Source:
+    def source(self) -> CountSource:
         return self.counter.source
 
     def text(self, text: str) -> int:

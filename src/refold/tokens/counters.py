@@ -31,7 +31,7 @@ from refold.model.message import (
     ToolResult,
     compaction_of,
 )
-from refold.model.tokens import Source, TokenCounter
+from refold.model.tokens import CountSource, TokenCounter
 from refold.plugins.registry import active
 from refold.tokens.catalog import spellings
 
@@ -115,7 +115,7 @@ CLAUDE_FRAMING = Framing(message=4, call=30, result=30)
 class MessageCounter(ABC):
     """Counts messages with a counter for text. Counts of longer texts are cached, the texts are not."""
 
-    source: Source
+    source: CountSource
     memo_from: ClassVar[int] = 24
     """Characters from which a lookup (0.5 µs) is faster than counting."""
 
@@ -268,7 +268,7 @@ class ExactCounter(MessageCounter):
         MissingExtra: splintr is not installed.
     """
 
-    source: Source = "counted"
+    source: CountSource = "counted"
     memo_from: ClassVar[int] = 64
 
     def __init__(self, vocabulary: str) -> None:
@@ -381,7 +381,7 @@ def pair_code(first: int, second: int) -> int:
 class FittedCounter(MessageCounter):
     """Estimates o200k tokens times a factor."""
 
-    source: Source = "estimated"
+    source: CountSource = "estimated"
 
     def __init__(self, factor: float = 1.0, framing: Framing = CHAT_FRAMING) -> None:
         super().__init__(framing)

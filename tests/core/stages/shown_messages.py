@@ -1,16 +1,16 @@
 """Short ways to show conversations to a stage."""
 
-from refold.core.shown import Item, Room, Shown
+from refold.core.stage import Item, Room, ShownMessages
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from tests.core.conversations import TextCounter
 
 
-def show_all(messages, *, protected=None, counter=None) -> Shown:
+def show_all(messages, *, protected=None, counter=None) -> ShownMessages:
     """What is shown of a conversation; without `protected` nothing is."""
     counter = counter or TextCounter()
     items = tuple(Item(message, seq, counter.message(message)) for seq, message in enumerate(messages))
-    return Shown(items, len(items) if protected is None else protected)
+    return ShownMessages(items, len(items) if protected is None else protected)
 
 
 def room_for(tokens, *, instructions=0, dialect=CHAT, pinned=(), counter=None) -> Room:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from refold.core.shown import HANDLE_PATTERN
+from refold.core.stage import HANDLE_PATTERN
 from refold.core.stages import AnyStage
 from refold.core.stages.fit import Fade, Fit, Squeeze
 from refold.core.stages.media import DescribeMedia

@@ -23,7 +23,7 @@ from refold.cli.options import (
 )
 from refold.cli.output import ALARM, percent, plural
 from refold.model.errors import BudgetError, NotFound
-from refold.model.tokens import Measurement, Region, Source
+from refold.model.tokens import CountSource, Measurement, Region
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -285,7 +285,7 @@ class RegionRow(Struct, frozen=True):
     tokens: int
     share: float
     """Of the window."""
-    source: Source | None
+    source: CountSource | None
     """None where there is nothing to count, and for the reserve, which was chosen and not measured."""
 
 
@@ -363,7 +363,7 @@ def _rounded(row: RegionRow) -> dict[str, object]:
     return {"region": row.region, "tokens": row.tokens, "share": round(row.share, 4), "source": row.source}
 
 
-def _source(measured: Measurement, region: Region) -> Source | None:
+def _source(measured: Measurement, region: Region) -> CountSource | None:
     if region == "reserve":
         return None
     if region == "free":

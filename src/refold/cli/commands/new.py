@@ -33,7 +33,7 @@ def new(
     """
     from refold.cli import store_access
     from refold.cli.settings import policy_here
-    from refold.core.shown import handle_of
+    from refold.core.stage import handle_of
 
     policy = policy_here()
 

@@ -132,7 +132,7 @@ def _session_table(rows: Sequence[SessionRow]) -> str:
 
 
 def _session_cells(row: SessionRow) -> tuple[str, ...]:
-    from refold.core.shown import handle_of
+    from refold.core.stage import handle_of
 
     source, guess = f" of {short(row.target)}" if row.target else "", "~" if row.estimated else ""
     return (

@@ -150,7 +150,7 @@ def _read(one: StoredMessage, head: Head) -> tuple[Message | None, str]:
 
 
 def _document(one: StoredMessage, head: Head) -> dict[str, object]:
-    from refold.core.shown import handle_of
+    from refold.core.stage import handle_of
 
     message, damage = _read(one, head)
     return {
@@ -166,7 +166,7 @@ def _document(one: StoredMessage, head: Head) -> dict[str, object]:
 
 def _entry(one: StoredMessage, message: Message | None, damage: str) -> str:
     from refold.cli.output import indented_text
-    from refold.core.shown import handle_of
+    from refold.core.stage import handle_of
 
     about = f"{handle_of(one.seq)}  {one.role}  {plural(one.tokens, 'token')}  {when(one.at)}"
     if message is None:

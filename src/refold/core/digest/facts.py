@@ -44,7 +44,7 @@ from refold.core.digest.terms import (
     read_token,
     split_tokens,
 )
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.model.message import (
     File,
     Message,

@@ -20,7 +20,7 @@ from refold.core.digest.facts import FactLog, Facts, Piece, label_of, term_ids, 
 from refold.core.digest.pieces import bare, lines
 from refold.core.digest.terms import distinct
 from refold.core.search.terms import Phrase, fragments, phrases, spaced
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.model.message import Message, Reasoning
 from refold.model.tokens import TokenCounter
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from refold.core.secrets.detection import KINDS, Secret, find_by_form, find_by_name, is_password, is_random
-from refold.core.shown import handle_of
+from refold.core.stage import handle_of
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
 # Search a text for many phrases at once, with the Aho-Corasick algorithm. The time is linear in the

@@ -1,6 +1,6 @@
 """Stages: pure reductions of the messages shown, composed as a list by a policy.
 
-A stage takes the messages that would be sent (`Shown`) and the room for them (`Room`), and returns a
+A stage takes the messages that would be sent (`ShownMessages`) and the room for them (`Room`), and returns a
 `StageResult`: the messages shown now, an Edit for each change, and the reason if it changed nothing. The
 original of everything that a stage replaces stays in the branch, and its stub names it by its handle, so
 nothing is lost.

@@ -7,7 +7,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from refold.core.budget import exact
-from refold.core.shown import Room, Shown, StageResult, changed
+from refold.core.stage import Room, ShownMessages, StageResult, changed
 from refold.core.stages.media import DescribeMedia
 from refold.core.stages.parts import ShownPart, cut_piece, find_pieces, rebuilt, text_of, unread_from
 from refold.core.stages.truncate import HANDLE_MARK, Mark, weighted
@@ -41,10 +41,10 @@ class Fit(Struct, frozen=True, tag="fit"):
     """Cut messages after the newest reply as well, which the model has not read yet."""
     mark: Mark = HANDLE_MARK
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         return self.within(shown, room, room.tokens, "fit", "larger than its share")
 
-    def within(self, shown: Shown, room: Room, tokens: int, stage: str, reason: str) -> StageResult:
+    def within(self, shown: ShownMessages, room: Room, tokens: int, stage: str, reason: str) -> StageResult:
         """Cut every part to its share of `tokens`."""
         last = len(shown.items) if self.unread else unread_from(shown)
         pieces = [piece for piece in find_pieces(shown) if piece.index < last]
@@ -60,7 +60,7 @@ class Fit(Struct, frozen=True, tag="fit"):
         return changed(stage, shown, rebuilt(shown, parts), room, lambda _: reason)
 
     def _cuts(
-        self, pieces: list[ShownPart], share: float, most: int, tokens: int, shown: Shown, room: Room
+        self, pieces: list[ShownPart], share: float, most: int, tokens: int, shown: ShownMessages, room: Room
     ) -> dict[tuple[int, int], Part]:
         """The shortened parts among the pieces of one kind."""
         cap = int(exact(share) * max(0, tokens))
@@ -88,7 +88,7 @@ class Fit(Struct, frozen=True, tag="fit"):
             size = counter.text(text)
         return cut
 
-    def _may_touch(self, piece: ShownPart, shown: Shown, room: Room) -> bool:
+    def _may_touch(self, piece: ShownPart, shown: ShownMessages, room: Room) -> bool:
         return not room.is_pinned(piece.item) if self.active else room.may_touch(shown, piece.index)
 
 
@@ -117,7 +117,7 @@ class Fade(Struct, frozen=True, tag="fade"):
     fit: Fit = Fit()
     """The share of a band's tokens that a single result or input may take."""
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         pressure = room.pressure(shown)
         reached = [band for band in self.bands if pressure >= exact(band.pressure)]
         if not reached:
@@ -144,7 +144,7 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
     """Characters that every part keeps: with fewer, an excerpt is useless."""
     mark: Mark = HANDLE_MARK
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         if shown.tokens <= room.tokens:
             return StageResult.skipped(shown, "everything fits")
         pieces = [piece for piece in find_pieces(shown) if piece.item.seq not in room.pinned]
@@ -164,7 +164,7 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
             rank, least = step
             limits[rank] = max(least, limits[rank] * 3 // 4)
 
-    def _cut(self, shown: Shown, room: Room, limited: list[tuple[ShownPart, int]]) -> StageResult:
+    def _cut(self, shown: ShownMessages, room: Room, limited: list[tuple[ShownPart, int]]) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
         for piece, limit in limited:
             cut = cut_piece(piece, limit, self.mark)
@@ -173,7 +173,7 @@ class Squeeze(Struct, frozen=True, tag="squeeze"):
         return changed("squeeze", shown, rebuilt(shown, parts), room, lambda _: "nothing else fits")
 
 
-def _ranks(shown: Shown, room: Room, pieces: list[ShownPart]) -> list[tuple[ShownPart, int]]:
+def _ranks(shown: ShownMessages, room: Room, pieces: list[ShownPart]) -> list[tuple[ShownPart, int]]:
     """Each piece with its rank, which orders shrinking: 0 for all others, then 1 the newest instruction, 2
     the user's newest message, 3 unread messages.
     """
@@ -189,10 +189,10 @@ def _ranks(shown: Shown, room: Room, pieces: list[ShownPart]) -> list[tuple[Show
     return [(piece, rank(piece)) for piece in pieces]
 
 
-def _without_media(shown: Shown, cut: StageResult, room: Room) -> StageResult:
+def _without_media(shown: ShownMessages, cut: StageResult, room: Room) -> StageResult:
     """Last resort: replace each image and file by a line, even in the active turn."""
     items = cut.shown.items
-    bare = DescribeMedia().apply(Shown(items, len(items)), room).shown.items
+    bare = DescribeMedia().apply(ShownMessages(items, len(items)), room).shown.items
     changes = {
         index: item.message
         for index, item in enumerate(bare)
@@ -205,7 +205,7 @@ def _without_media(shown: Shown, cut: StageResult, room: Room) -> StageResult:
     return structs.replace(result, reason=text)
 
 
-def _newest_user(shown: Shown) -> int | None:
+def _newest_user(shown: ShownMessages) -> int | None:
     """Number of the user's newest message."""
     said = (item.seq for item in reversed(shown.items) if item.message.role == "user")
     return next(said, None)

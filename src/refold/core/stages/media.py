@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from refold.core.shown import Item, Room, Shown, StageResult, changed, handle_of, numbered_parts
+from refold.core.stage import Item, Room, ShownMessages, StageResult, changed, handle_of, numbered_parts
 from refold.core.stages.parts import rebuilt
 from refold.model.message import File, Image, Message, Part, Text, ToolResult
 
@@ -21,7 +21,7 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
     files: bool = True
     """Describe documents, audio and video as well, not only images."""
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
         for index, item in enumerate(shown.items[: shown.protected]):
             if not _holds_media(item.message) or not room.may_touch(shown, index):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from refold.core.shown import Item, Shown, handle_of, numbered_parts
+from refold.core.stage import Item, ShownMessages, handle_of, numbered_parts
 from refold.core.stages.truncate import Mark, truncate
 from refold.model.message import Message, Part, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
@@ -67,7 +67,7 @@ class Result(Struct, frozen=True, gc=False):
         return counter.message(Message("tool", (self.result,)))
 
 
-def find_results(shown: Shown) -> list[Result]:
+def find_results(shown: ShownMessages) -> list[Result]:
     """Every tool result that can be replaced by text, oldest first. Ids repeat, so a result answers the
     latest call before it.
 
@@ -84,7 +84,7 @@ def find_results(shown: Shown) -> list[Result]:
     return found
 
 
-def find_pieces(shown: Shown) -> list[ShownPart]:
+def find_pieces(shown: ShownMessages) -> list[ShownPart]:
     """Every part that can be shortened, oldest first: text, results, and the arguments of calls.
 
     Excluded are calls of the provider's own tools and screenshots, because providers check them strictly,
@@ -100,14 +100,14 @@ def find_pieces(shown: Shown) -> list[ShownPart]:
     ]
 
 
-def last_answer(shown: Shown) -> int:
+def last_answer(shown: ShownMessages) -> int:
     """Index of the newest assistant message with text: the model has read the results before it. -1 if there is none."""
     items = shown.items
     said = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
     return next((index for index in said if items[index].message.text.strip()), -1)
 
 
-def unread_from(shown: Shown) -> int:
+def unread_from(shown: ShownMessages) -> int:
     """Index after the newest assistant message: the model has not read the messages from there on."""
     index = len(shown.items)
     while index > 0 and shown.items[index - 1].message.role != "assistant":
@@ -115,7 +115,7 @@ def unread_from(shown: Shown) -> int:
     return index
 
 
-def rebuilt(shown: Shown, parts: Mapping[tuple[int, int], Part]) -> dict[int, Message]:
+def rebuilt(shown: ShownMessages, parts: Mapping[tuple[int, int], Part]) -> dict[int, Message]:
     """Messages with some parts replaced, by the index of the message and the place of the part."""
     replaced: dict[int, list[Part]] = {}
     for (index, place), part in parts.items():

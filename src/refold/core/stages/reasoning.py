@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from refold.core.shown import Room, Shown, StageResult, changed, removed
+from refold.core.stage import Room, ShownMessages, StageResult, changed, removed
 from refold.core.verify import is_only_reasoning
 from refold.core.view import turn_starts
 from refold.model.message import Message, Reasoning
@@ -22,7 +22,7 @@ _REASON = "thinking of an earlier turn"
 class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
     """Has no settings: there is one right way to do this."""
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         thoughtful = [index for index in range(_latest_turn(shown)) if _may_drop(shown, index, room)]
         if not thoughtful:
             return StageResult.skipped(shown, "no earlier turn holds thinking")
@@ -37,7 +37,7 @@ class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
         return structs.replace(result, edits=(*shortened.edits, *result.edits))
 
 
-def _latest_turn(shown: Shown) -> int:
+def _latest_turn(shown: ShownMessages) -> int:
     """Start of the latest reply's turn: usually the active turn, or the one before a new question."""
     items = shown.items
     replies = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
@@ -46,14 +46,14 @@ def _latest_turn(shown: Shown) -> int:
     return min(shown.protected, starts[-1] if starts else 0)
 
 
-def _may_drop(shown: Shown, index: int, room: Room) -> bool:
+def _may_drop(shown: ShownMessages, index: int, room: Room) -> bool:
     message = shown.items[index].message
     if Reasoning not in map(type, message.parts) or not room.may_touch(shown, index):
         return False
     return not room.dialect.spreads_calls or not _is_bound(shown, index)
 
 
-def _is_bound(shown: Shown, index: int) -> bool:
+def _is_bound(shown: ShownMessages, index: int) -> bool:
     """True if the provider would refuse the rest of the reply without its reasoning.
 
     In dialects that spread a reply over items, the provider looks up an item with its own id together with

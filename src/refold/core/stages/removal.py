@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from refold.core.pairs import Removed, repair
-from refold.core.shown import Edit, Item, Room, Shown, StageResult, handle_of, removed
+from refold.core.stage import Edit, Item, Room, ShownMessages, StageResult, handle_of, removed
 from refold.core.view import safe_boundary, starts_turn, turn_starts
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Part
@@ -42,7 +42,7 @@ def turn_units(messages: Sequence[Message], dialect: Dialect) -> list[range]:
     return joined
 
 
-def may_drop(unit: range, shown: Shown, room: Room) -> bool:
+def may_drop(unit: range, shown: ShownMessages, room: Room) -> bool:
     """True if the whole unit may be removed: it ends before the active turn, and none of its messages is pinned."""
     return unit.stop <= shown.protected and not any(room.is_pinned(shown.items[index]) for index in unit)
 
@@ -87,7 +87,7 @@ class Select(Struct, frozen=True, tag="select"):
     by: Literal["reply", "turn"] = "reply"
     """The unit of selection: a reply with its results, or everything from one user message to the next."""
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         if self.start + shown.tokens <= room.tokens:
             return StageResult.skipped(shown, "everything fits")
         parted = units if self.by == "reply" else turn_units
@@ -100,7 +100,7 @@ class Select(Struct, frozen=True, tag="select"):
         fits = self.start + result.shown.tokens <= room.tokens
         return result if fits else structs.replace(result, reason=_TOO_MUCH)
 
-    def _kept(self, every: list[range], shown: Shown, room: Room) -> set[range]:
+    def _kept(self, every: list[range], shown: ShownMessages, room: Room) -> set[range]:
         """The units that must stay, and the newest other units that fit beside them."""
         kept = {unit for unit in every if not may_drop(unit, shown, room)}
         count = self.start + sum(_tokens(unit, shown) for unit in kept)
@@ -114,11 +114,11 @@ class Select(Struct, frozen=True, tag="select"):
         return kept
 
 
-def _tokens(unit: range, shown: Shown) -> int:
+def _tokens(unit: range, shown: ShownMessages) -> int:
     return sum(shown.items[index].tokens for index in unit)
 
 
-def _without_orphans(shown: Shown, gone: set[int], room: Room) -> StageResult:
+def _without_orphans(shown: ShownMessages, gone: set[int], room: Room) -> StageResult:
     """Remove items, and with them the calls and results that lost their counterpart."""
     left = [index for index in range(len(shown.items)) if index not in gone]
     lost: dict[int, list[Removed]] = {}
@@ -167,7 +167,7 @@ class DropHalf(Struct, frozen=True, tag="drop_half"):
     min_messages: int = 2
     """With so few messages or fewer there is no half to drop."""
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         if shown.tokens <= room.tokens:
             return StageResult.skipped(shown, "everything fits")
         gone: set[int] = set()
@@ -184,7 +184,7 @@ class DropHalf(Struct, frozen=True, tag="drop_half"):
         fits = result.shown.tokens <= room.tokens
         return result if fits else structs.replace(result, reason=_TOO_MUCH)
 
-    def _oldest_half(self, shown: Shown, room: Room) -> set[int]:
+    def _oldest_half(self, shown: ShownMessages, room: Room) -> set[int]:
         """The indices that one halving drops, whole units only."""
         if len(shown.items) <= self.min_messages:
             return set()

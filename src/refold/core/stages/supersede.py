@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
-from refold.core.shown import Room, Shown, StageResult, changed, is_stub
+from refold.core.stage import Room, ShownMessages, StageResult, changed, is_stub
 from refold.core.stages.parts import Result, find_results, rebuilt, stub_result
 from refold.core.tool_failures import stated_errors
 from refold.core.tool_kinds import FileAccess, ToolKinds, call_key, file_accesses
@@ -47,7 +47,7 @@ class Supersede(Struct, frozen=True, tag=STAGE):
     active: bool = False
     """Include the active turn, up to the latest reply: an agent's whole run is often one turn."""
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
         reasons: dict[int, str] = {}
         free = structs.replace(shown, protected=_latest_reply(shown)) if self.active else shown
@@ -62,7 +62,7 @@ class Supersede(Struct, frozen=True, tag=STAGE):
         return changed(STAGE, shown, rebuilt(shown, parts), room, lambda item: reasons[item.seq])
 
 
-def _latest_reply(shown: Shown) -> int:
+def _latest_reply(shown: ShownMessages) -> int:
     """Index at which the newest reply begins; the model has read the messages before it."""
     at = len(shown.items) - 1
     while at > 0 and shown.items[at].message.role != "assistant":

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from refold.core.budget import share_of
-from refold.core.shown import Room, Shown, StageResult, changed
+from refold.core.stage import Room, ShownMessages, StageResult, changed
 from refold.core.stages.parts import Result, cut_result, find_results, rebuilt, unread_from
 from refold.core.stages.truncate import HANDLE_MARK, Mark
 from refold.model.message import Message, Part
@@ -42,7 +42,7 @@ class Tiers(Struct, frozen=True, tag="tiers"):
     100 to 600 differ little, because what matters are the calls and texts between the results."""
     mark: Mark = HANDLE_MARK
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         unread = unread_from(shown)
         read = [
             found for found in find_results(shown) if found.index < unread and not room.is_pinned(found.item)
@@ -70,7 +70,7 @@ class Tiers(Struct, frozen=True, tag="tiers"):
             return StageResult.skipped(shown, "the tool results that were read fit or are short")
         return changed("mask", shown, messages, room, lambda _: "tool output that was read", short)
 
-    def _cut(self, shown: Shown, results: Sequence[Result], limit: int) -> dict[int, Message]:
+    def _cut(self, shown: ShownMessages, results: Sequence[Result], limit: int) -> dict[int, Message]:
         """The messages in which a result is longer than `limit` characters, with these results cut."""
         cuts = dict[tuple[int, int], Part]()
         for found in results:
@@ -80,7 +80,7 @@ class Tiers(Struct, frozen=True, tag="tiers"):
         return rebuilt(shown, cuts)
 
     def _cut_less(
-        self, shown: Shown, results: Sequence[Result], room: Room, tokens: int
+        self, shown: ShownMessages, results: Sequence[Result], room: Room, tokens: int
     ) -> dict[int, Message]:
         """The message of these results, cut to a number of tokens; empty if that leaves no more than `result`."""
         size = sum(len(found.result.text) for found in results)
@@ -93,7 +93,7 @@ class Tiers(Struct, frozen=True, tag="tiers"):
         return {}
 
     @staticmethod
-    def _first_kept(shown: Shown, short: dict[int, int], left: int) -> tuple[int, int]:
+    def _first_kept(shown: ShownMessages, short: dict[int, int], left: int) -> tuple[int, int]:
         """Index of the oldest message that fits with its results cut, and the tokens that are left over."""
         first = len(shown.items)
         while first > 0 and (size := short.get(first - 1, shown.items[first - 1].tokens)) <= left:

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.core.budget import exact
-from refold.core.shown import Room, Shown, StageResult, changed
+from refold.core.stage import Room, ShownMessages, StageResult, changed
 from refold.core.stages.parts import Result, cut_result, find_results, last_answer, rebuilt, stub_result
 from refold.core.stages.truncate import HANDLE_MARK, Mark, excerpt, share
 from refold.model.message import Part
@@ -46,7 +46,7 @@ class Prune(Struct, frozen=True, tag="prune"):
     unknown: str = "pruned"
     """The name in the stub if the tool is unknown."""
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         is_forced = self.force or room.is_due
         if self.policy == "keep_all" and not is_forced:
             return StageResult.skipped(shown, "the policy keeps all tool results")
@@ -73,7 +73,7 @@ class Prune(Struct, frozen=True, tag="prune"):
             left -= sizes[at]
         return at
 
-    def _may_prune(self, found: Result, shown: Shown, room: Room) -> bool:
+    def _may_prune(self, found: Result, shown: ShownMessages, room: Room) -> bool:
         if not room.may_touch(shown, found.index):
             return False
         if self.policy != "keep_none" and self.rules.get(found.name) in ("summarise", "summarize"):
@@ -106,7 +106,7 @@ class Trim(Struct, frozen=True, tag="trim"):
     """The stub for a cleared result. The name of the tool and the handle are added, unless it has `{handle}`."""
     mark: Mark = HANDLE_MARK
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         first, last = self._first_user(shown), self._recent(shown)
         old = [
             found
@@ -140,11 +140,11 @@ class Trim(Struct, frozen=True, tag="trim"):
             return self.text.replace("{handle}", found.handle).replace("{name}", found.name)
         return " ".join(filter(None, (self.text, found.name, found.handle)))
 
-    def _first_user(self, shown: Shown) -> int:
+    def _first_user(self, shown: ShownMessages) -> int:
         roles = (item.message.role for item in shown.items)
         return next((index for index, role in enumerate(roles) if role == "user"), len(shown.items))
 
-    def _recent(self, shown: Shown) -> int:
+    def _recent(self, shown: ShownMessages) -> int:
         """Index at which the last replies begin; a reply is an unbroken run of assistant and tool messages."""
         runs, inside = 0, False
         for index in range(len(shown.items) - 1, -1, -1):
@@ -173,7 +173,7 @@ class Mask(Struct, frozen=True, tag="mask"):
     """Mask results in the active turn as well: in a long agent run most answered results are there."""
     mark: Mark = HANDLE_MARK
 
-    def apply(self, shown: Shown, room: Room) -> StageResult:
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         if room.pressure(shown) < exact(self.at):
             return StageResult.skipped(shown, f"the window is less than {self.at:.0%} full")
         answered = last_answer(shown)
@@ -190,7 +190,7 @@ class Mask(Struct, frozen=True, tag="mask"):
             return StageResult.skipped(shown, "every answered tool result is short enough")
         return changed("mask", shown, rebuilt(shown, parts), room, lambda _: "answered tool output")
 
-    def _may_touch(self, found: Result, shown: Shown, room: Room) -> bool:
+    def _may_touch(self, found: Result, shown: ShownMessages, room: Room) -> bool:
         return not room.is_pinned(found.item) if self.active else room.may_touch(shown, found.index)
 
     def _characters(self, room: Room) -> int:

@@ -22,7 +22,7 @@ from unicodedata import normalize
 from msgspec import Struct
 
 from refold.core.digest.terms import CJK
-from refold.core.shown import HANDLE_PATTERN
+from refold.core.stage import HANDLE_PATTERN
 from refold.core.summary_checks.headings import is_heading, lines_of
 
 # Exact names, numbers and dates in a text

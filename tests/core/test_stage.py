@@ -3,7 +3,7 @@ import re
 import pytest
 from msgspec import structs
 
-from refold.core.shown import HANDLE_PATTERN, handle_of, is_stub, numbered_parts, part_of, removed
+from refold.core.stage import HANDLE_PATTERN, handle_of, is_stub, numbered_parts, part_of, removed
 from refold.model.message import Message, Reasoning, Text, ToolCall, user
 from tests.core.conversations import talk
 from tests.core.stages.shown_messages import room_for, show_all

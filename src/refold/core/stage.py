@@ -1,4 +1,4 @@
-"""The input and output of a stage: the messages shown, the room for them, and the edits.
+"""Stage: the protocol of a reduction, with its input (the messages shown and the room for them) and its output (the edits).
 
 Each message shown carries the number of the message in the branch that it stands for. Replacing one keeps
 its position and its number, so the original can always be found.
@@ -26,7 +26,7 @@ class Item(Struct, frozen=True, gc=False):
     tokens: int
 
 
-class Shown(Struct, frozen=True):
+class ShownMessages(Struct, frozen=True):
     """The messages that would be sent, oldest first, without system prompt and summaries."""
 
     items: tuple[Item, ...]
@@ -41,13 +41,13 @@ class Shown(Struct, frozen=True):
     def messages(self) -> tuple[Message, ...]:
         return tuple(item.message for item in self.items)
 
-    def since(self, index: int) -> Shown:
+    def since(self, index: int) -> ShownMessages:
         """The list from an index on."""
-        return Shown(self.items[index:], max(0, self.protected - index))
+        return ShownMessages(self.items[index:], max(0, self.protected - index))
 
     def replace(
         self, changed: Mapping[int, Message], counter: TokenCounter, counts: Mapping[int, int] | None = None
-    ) -> Shown:
+    ) -> ShownMessages:
         """The same list with other messages at some indices, counted again unless `counts` has their tokens."""
         items, known = list(self.items), counts or {}
         for index, message in changed.items():
@@ -55,11 +55,11 @@ class Shown(Struct, frozen=True):
             items[index] = Item(message, items[index].seq, tokens)
         return structs.replace(self, items=tuple(items))
 
-    def without(self, indices: Collection[int]) -> Shown:
+    def without(self, indices: Collection[int]) -> ShownMessages:
         """The list without the items at some indices."""
         items = tuple(item for index, item in enumerate(self.items) if index not in indices)
         gone = sum(index < self.protected for index in indices)
-        return Shown(items, self.protected - gone)
+        return ShownMessages(items, self.protected - gone)
 
 
 class Room(Struct, frozen=True):
@@ -84,7 +84,7 @@ class Room(Struct, frozen=True):
     target: int = 0
     """Tokens for messages if the policy's target is reached; 0 if it leaves none or is not known."""
 
-    def pressure(self, shown: Shown) -> Fraction:
+    def pressure(self, shown: ShownMessages) -> Fraction:
         """Used share of the window, instructions included."""
         whole = self.tokens + self.instructions
         return Fraction(shown.tokens + self.instructions, whole) if whole > 0 else Fraction(10)
@@ -93,7 +93,7 @@ class Room(Struct, frozen=True):
         """True if the item must stay unchanged: a person pinned it, or it is the newest instruction."""
         return item.seq in self.pinned or item.seq == self.newest
 
-    def may_touch(self, shown: Shown, index: int) -> bool:
+    def may_touch(self, shown: ShownMessages, index: int) -> bool:
         return index < shown.protected and not self.is_pinned(shown.items[index])
 
 
@@ -110,7 +110,7 @@ class Edit(Struct, frozen=True, gc=False):
 
 
 class StageResult(Struct, frozen=True):
-    shown: Shown
+    shown: ShownMessages
     edits: tuple[Edit, ...] = ()
     reason: str = ""
     """The reason that nothing was changed, or that the change is not enough; empty otherwise."""
@@ -118,17 +118,19 @@ class StageResult(Struct, frozen=True):
     """Items that are no longer shown and wait to be summarised, oldest first."""
 
     @classmethod
-    def skipped(cls, shown: Shown, reason: str) -> StageResult:
+    def skipped(cls, shown: ShownMessages, reason: str) -> StageResult:
         return cls(shown, reason=reason)
 
 
 class Stage(Protocol):
     """A reduction. Its fields are its settings, so that a policy is data."""
 
-    def apply(self, shown: Shown, room: Room) -> StageResult: ...
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult: ...
 
 
-def reduce(shown: Shown, stages: Iterable[Stage], room: Room) -> tuple[Shown, tuple[Edit, ...]]:
+def reduce(
+    shown: ShownMessages, stages: Iterable[Stage], room: Room
+) -> tuple[ShownMessages, tuple[Edit, ...]]:
     """Apply the stages in order; return the messages left and all edits."""
     edits: list[Edit] = []
     for stage in stages:
@@ -173,7 +175,7 @@ def is_stub(text: str, handle: str) -> bool:
 
 def changed(
     stage: str,
-    shown: Shown,
+    shown: ShownMessages,
     messages: Mapping[int, Message],
     room: Room,
     reason: Callable[[Item], str],
@@ -190,7 +192,7 @@ def changed(
     return StageResult(after, edits)
 
 
-def removed(stage: str, shown: Shown, indices: Collection[int], reason: str) -> StageResult:
+def removed(stage: str, shown: ShownMessages, indices: Collection[int], reason: str) -> StageResult:
     """Build the result of removing items."""
     gone = tuple(shown.items[index] for index in sorted(indices))
     edits = tuple(Edit(stage, item.seq, item.tokens, 0, reason, handle_of(item.seq)) for item in gone)
