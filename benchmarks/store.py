@@ -15,7 +15,7 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from benchmarks.bare import BARE, slow_down
+from benchmarks.bare_inserts import BARE, slow_down
 from benchmarks.conversation import Writer, turn
 
 SIZES = (100, 10_000, 1_000_000)

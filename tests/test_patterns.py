@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.patterns.__main__ import GOAL, SIZES, Case, growth, run
-from benchmarks.patterns.pump import FROZE
+from benchmarks.patterns.hang_guard import FROZE
 from benchmarks.patterns.scanners import SCANNERS
 from benchmarks.patterns.sources import BOUNDED, RUNTIME, calls, patterns
 from benchmarks.patterns.texts import TEXTS
@@ -89,7 +89,7 @@ def test_worst_cases_of_50_kb_come_to_an_end(what):
     """In a child process, since what hangs in a pattern cannot be stopped from within. It is a guard against hanging, not a speed.
     The long run takes all of them, with 200 KB each.
     """
-    command = [sys.executable, "-m", "benchmarks.patterns.pump", what, "--few"]
+    command = [sys.executable, "-m", "benchmarks.patterns.hang_guard", what, "--few"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S, check=False)
 
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}\n{done.stderr[-2_000:]}"
@@ -170,7 +170,7 @@ class _Clock:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["patterns", "scanners"])
 def test_all_worst_cases_of_200_kb_come_to_an_end(what):
-    command = [sys.executable, "-m", "benchmarks.patterns.pump", what]
+    command = [sys.executable, "-m", "benchmarks.patterns.hang_guard", what]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3_600, check=False)
 
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}\n{done.stderr[-2_000:]}"

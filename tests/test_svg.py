@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import refold
 from refold import svg
-from refold.svg import Bar, Dot, Lane, Level, Row, Slice, Span, fit, fit_wide
+from refold.svg import Bar, BarRow, Dot, Lane, Level, Slice, TimeSpan, fit, fit_wide
 
 KINDS = ("system", "summary", "history")
 LEVELS = (Level("fold", "fold point"), Level("wall", "wall"), Level("window", "window"))
@@ -48,7 +48,7 @@ def every_picture(text: str, count: int) -> list[svg.Markup]:
     ]
     levels = [Level("fold", text)]
     slices = [Slice("history", text, 100, text[:1]) for _ in range(min(count, 9))]
-    spans = tuple(Span(at, at + 1, "root", text, text, has_summary=True) for at in range(count))
+    spans = tuple(TimeSpan(at, at + 1, "root", text, text, has_summary=True) for at in range(count))
     lanes = [Lane(text, spans, at - 1 if at else None, at, href=text) for at in range(min(count, 200))]
     dots = [Dot(text, at + 1.0, at + 2.0, "best", text) for at in range(min(count, 40))]
     return [
@@ -56,7 +56,7 @@ def every_picture(text: str, count: int) -> list[svg.Markup]:
         svg.window_bar(500, 1_000, text),
         svg.grid(slices, 1_000, label=text),
         svg.before_after(count, 1, count, label=text),
-        svg.bars([Row(text, at - 3.0, text) for at in range(count)], label=text),
+        svg.bars([BarRow(text, at - 3.0, text) for at in range(count)], label=text),
         svg.lineage(lanes, label=text),
         svg.scatter(dots, label=text, axis=text, unit="$"),
         svg.sign("summarise"),
@@ -172,7 +172,7 @@ def test_the_name_of_a_line_stands_on_no_line_and_below_the_top():
 
 def test_the_axis_of_a_short_lineage_has_whole_numbers_once():
     for size in (1, 2, 3, 5):
-        drawn = svg.lineage([svg.Lane("branch 1", (svg.Span(0, size, "root", ""),))], label="")
+        drawn = svg.lineage([svg.Lane("branch 1", (svg.TimeSpan(0, size, "root", ""),))], label="")
         ticks = re.findall(r'class="tick middle">(\d+)<', drawn)
         assert ticks == [f"{tick}" for tick in range(size + 1)]
 
@@ -241,14 +241,14 @@ def test_a_window_bar_is_to_scale_and_ends_with_the_limit(tokens, width, state):
 
 
 def test_values_below_zero_go_to_the_left():
-    root = ET.fromstring(svg.bars([Row("a", -1.0, "-1"), Row("b", 3.0, "3")], label="x"))
+    root = ET.fromstring(svg.bars([BarRow("a", -1.0, "-1"), BarRow("b", 3.0, "3")], label="x"))
     assert [(one.get("x"), one.get("width")) for one in root.iter("rect")] == [("0%", "25%"), ("25%", "75%")]
 
 
 def test_a_fork_begins_where_it_left_its_base():
     lanes = [
-        Lane("main", (Span(0, 8, "root", "root session"), Span(8, 20, "compaction", "open session"))),
-        Lane("fork", (Span(10, 16, "root", "its session"),), 0, 10, is_chosen=True),
+        Lane("main", (TimeSpan(0, 8, "root", "root session"), TimeSpan(8, 20, "compaction", "open session"))),
+        Lane("fork", (TimeSpan(10, 16, "root", "its session"),), 0, 10, is_chosen=True),
     ]
     root = ET.fromstring(svg.lineage(lanes, label="x"))
     forks = [one for one in root.iter("line") if one.get("class") == "fork"]
@@ -266,7 +266,7 @@ def test_every_class_of_a_picture_is_in_the_style_sheet_and_colours_have_a_dark_
         *every_picture("x", 12),
         svg.stacked_bars([a_bar(0, marks=("reduce", "undone"))], KINDS, LEVELS, label="x", lanes=LANES),
         svg.grid([Slice("history", "h", 9, "H")], 5, label="x"),
-        svg.lineage([Lane("a", (Span(0, 3, "new", "s", is_undone=True),))], label="x"),
+        svg.lineage([Lane("a", (TimeSpan(0, 3, "new", "s", is_undone=True),))], label="x"),
     ]
     used = {
         name

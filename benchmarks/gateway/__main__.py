@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.gateway import beside, cases, places, talks
+from benchmarks.gateway import cases, client_requests, neighbours, profile
 from benchmarks.gateway.proxies import before, cores, executables, peers, refold, stay_on, stubbed
-from benchmarks.gateway.telling import table
+from benchmarks.gateway.table import table
 
 PARTS = ("small", "large", "beside", "memory", "places")
 NO_SUMMARIES = ("summariser.enabled=false",)
@@ -41,7 +41,7 @@ def measured(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
     own, rest = cores() or (None, None)
     stay_on(rest)
     out: dict[str, object] = {"load_before": os.getloadavg(), "cores": [own, rest], "store": asked.store}
-    source = talks.Large()
+    source = client_requests.Large()
     with ExitStack() as stack:
         stub = stack.enter_context(stubbed(rest))
         url = stack.enter_context(stored(asked.store, folder, "one"))
@@ -61,7 +61,7 @@ def measured(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
         out["large"] = large(proxies, source, effort) if "large" in asked.only else {}
         out["rss_mb"] = {proxy.name: proxy.rss_mb() for proxy in proxies[1:]}
     out |= apart(asked, folder, effort, source, (own, rest))
-    return {**out, "disk_ms": places.disk_ms(folder), "load_after": os.getloadavg()}
+    return {**out, "disk_ms": profile.disk_ms(folder), "load_after": os.getloadavg()}
 
 
 def large(proxies, source, effort) -> dict[str, object]:
@@ -87,11 +87,11 @@ def apart(asked, folder, effort, source, pinned) -> dict[str, object]:
     spy = asked.py_spy or shutil.which("py-spy")
     if "beside" in asked.only:
         with (
-            stubbed(rest, beside.SUMMARY_S) as stub,
+            stubbed(rest, neighbours.SUMMARY_S) as stub,
             stored(asked.store, folder, "beside") as url,
             refold(stub, url, own) as proxy,
         ):
-            out["beside"] = beside.measure(proxy, is_quick=asked.quick, report=cases.report)
+            out["beside"] = neighbours.measure(proxy, is_quick=asked.quick, report=cases.report)
     for part in ("memory", "places"):
         if part not in asked.only or (part == "places" and not spy):
             continue
@@ -101,7 +101,7 @@ def apart(asked, folder, effort, source, pinned) -> dict[str, object]:
             refold(stub, url, own) as proxy,
         ):
             out[part] = (
-                cases.memory(proxy, effort) if part == "memory" else places.measure(spy, proxy, source)
+                cases.memory(proxy, effort) if part == "memory" else profile.measure(spy, proxy, source)
             )
     return out
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from benchmarks.gateway import talks
+from benchmarks.gateway import client_requests
 from benchmarks.gateway.load import Client, Took, crowd
 from benchmarks.gateway.proxies import Proxy, alone
 
@@ -46,11 +46,17 @@ class Small(NamedTuple):
 
 
 SMALL = (
-    Small("same", "1 KB, the same again and again", talks.same),
-    Small("growing", "1 KB, a conversation that goes on", talks.growing),
-    Small("many", f"1 KB, {TALKS} conversations in turn", lambda: talks.many(TALKS), TALKS),
-    Small("fresh", "1 KB, always another conversation", talks.fresh),
-    Small("stream", "1 KB, streamed in 40 pieces", lambda: talks.growing(is_stream=True), 3, is_stream=True),
+    Small("same", "1 KB, the same again and again", client_requests.same),
+    Small("growing", "1 KB, a conversation that goes on", client_requests.growing),
+    Small("many", f"1 KB, {TALKS} conversations in turn", lambda: client_requests.many(TALKS), TALKS),
+    Small("fresh", "1 KB, always another conversation", client_requests.fresh),
+    Small(
+        "stream",
+        "1 KB, streamed in 40 pieces",
+        lambda: client_requests.growing(is_stream=True),
+        3,
+        is_stream=True,
+    ),
 )
 
 
@@ -145,12 +151,12 @@ def throughput(case: Small, proxies: Sequence[Proxy], effort: Effort) -> dict[Pr
 
 def _feeds(case: Small) -> list[Iterator[bytes]]:
     if case.key == "many":
-        return [talks.many(TALKS // AT_ONCE) for _ in range(AT_ONCE)]
+        return [client_requests.many(TALKS // AT_ONCE) for _ in range(AT_ONCE)]
     return [case.feed() for _ in range(AT_ONCE)]
 
 
 def large(
-    window: int, proxies: Sequence[Proxy], source: talks.Large, effort: Effort
+    window: int, proxies: Sequence[Proxy], source: client_requests.Large, effort: Effort
 ) -> dict[str, dict[str, float]]:
     """A new request of 2,000 messages, and the same conversation when it continues."""
     first = {proxy: Taken() for proxy in proxies}
@@ -180,11 +186,11 @@ def large(
 def memory(proxy: Proxy, effort: Effort) -> dict[str, object]:
     """Memory while 500 conversations continue, then while each request starts a new one."""
     samples = [(0, proxy.rss_mb())]
-    feeds = [talks.many(TALKS // AT_ONCE + 1) for _ in range(AT_ONCE)]
+    feeds = [client_requests.many(TALKS // AT_ONCE + 1) for _ in range(AT_ONCE)]
     step = effort.requests // 10
     for done in range(step, effort.requests + 1, step):
         report(f"memory: {done:,} requests")
         crowd(proxy.port, feeds, step, 300.0)
         samples.append((done, proxy.rss_mb()))
-    crowd(proxy.port, [talks.fresh() for _ in range(AT_ONCE)], effort.requests, 600.0)
+    crowd(proxy.port, [client_requests.fresh() for _ in range(AT_ONCE)], effort.requests, 600.0)
     return {"samples": samples, "fresh": proxy.rss_mb(), "requests": effort.requests, "talks": TALKS}

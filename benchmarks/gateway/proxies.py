@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from benchmarks.gateway import talks
+from benchmarks.gateway import client_requests
 from benchmarks.gateway.load import Bad, Client
 
 START_S = 180.0
@@ -139,7 +139,7 @@ def stubbed(core: int | None, summary_s: float = 0.0) -> Iterator[Proxy]:
 @contextmanager
 def refold(stub: Proxy, store: str, core: int | None, *settings: str) -> Iterator[Proxy]:
     """The gateway of this checkout; each setting is written `NAME=VALUE`."""
-    command = [sys.executable, "-m", "benchmarks.gateway.served", str(stub.port), store, *settings]
+    command = [sys.executable, "-m", "benchmarks.gateway.gateway_process", str(stub.port), store, *settings]
     with _served("refold", start(command, core)) as proxy:
         yield proxy
 
@@ -148,7 +148,11 @@ def refold(stub: Proxy, store: str, core: int | None, *settings: str) -> Iterato
 def before(stub: Proxy, store: str, core: int | None, checkout: Path) -> Iterator[Proxy]:
     """The gateway of another checkout, with the environment that stands in it."""
     python = checkout / ".venv/bin/python"
-    command = [str(python), "-m", "benchmarks.gateway.served", str(stub.port), store]
+    is_named = (
+        checkout / "benchmarks/gateway/gateway_process.py"
+    ).exists()  # older checkouts call it `served`
+    module = f"benchmarks.gateway.{'gateway_process' if is_named else 'served'}"
+    command = [str(python), "-m", module, str(stub.port), store]
     with _served("before", start(command, core, folder=checkout)) as proxy:
         yield proxy
 
@@ -215,7 +219,7 @@ def executables(given: Mapping[str, str | None]) -> dict[str, str]:
 def _command(name: str, executable: str, port: int, upstream: int, folder: Path) -> list[str]:
     if name == "litellm":
         config = folder / "litellm.yaml"
-        config.write_text(_CONFIG.format(model=talks.MODEL, port=upstream))
+        config.write_text(_CONFIG.format(model=client_requests.MODEL, port=upstream))
         return [executable, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     url = f"http://127.0.0.1:{upstream}"  # its cache would answer a request that repeats by itself
     bare = ("--no-cache", "--no-rate-limit", "--stateless")
@@ -232,7 +236,7 @@ def wait_for(proxy: Proxy) -> None:
     while time.monotonic() < until and proxy.is_running:
         try:
             with Client(proxy.port) as client:
-                client.ask(talks.small().request())
+                client.ask(client_requests.small().request())
         except (OSError, Bad) as error:
             why = str(error)
             time.sleep(0.2)

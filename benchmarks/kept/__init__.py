@@ -12,7 +12,7 @@ as good as sending everything, and 0 is as good as having forgotten everything. 
                   no GPU      token ids        GPU     log-probabilities  kept %, intervals
 
 `points` chooses the turns, `engines` are presets, baselines and the two bounds behind the adapter of
-`refold.testing`, `rendering` writes a context in the model's own chat format, `run_files` has the two files,
-`scoring` and `model` read them with torch, and `table` does the arithmetic. docs/evaluation.md has the
+`refold.testing`, `chat_format` writes a context in the model's own chat format, `run_files` has the two files,
+`scores` and `model` read them with torch, and `table` does the arithmetic. docs/evaluation.md has the
 cautions.
 """

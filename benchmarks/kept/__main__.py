@@ -179,10 +179,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _contexts(options: argparse.Namespace) -> int:
+    from benchmarks.kept.chat_format import read_gguf
     from benchmarks.kept.contexts import Writer, chosen_points, points_named, rendered
     from benchmarks.kept.engines import named
     from benchmarks.kept.points import Limits, talk_of
-    from benchmarks.kept.rendering import read_gguf
     from benchmarks.kept.run_files import point_ids, write_contexts
     from refold.replay import read_recordings
 
@@ -224,7 +224,7 @@ def _contexts(options: argparse.Namespace) -> int:
 
 def _score(options: argparse.Namespace) -> int:
     from benchmarks.kept.run_files import next_results, read_contexts, read_results
-    from benchmarks.kept.scoring import check_batches, score_run
+    from benchmarks.kept.scores import check_batches, score_run
 
     contexts = read_contexts(options.run)
     contexts = contexts._replace(points=contexts.points[: options.first or None])

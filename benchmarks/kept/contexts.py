@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.kept.chat_format import ChatFormat, Encode
 from benchmarks.kept.engines import maker
 from benchmarks.kept.points import (
     Limits,
@@ -24,7 +25,6 @@ from benchmarks.kept.points import (
     survey,
     window_tokens,
 )
-from benchmarks.kept.rendering import ChatFormat, Encode
 from benchmarks.kept.run_files import Contexts, Ids, RenderedPoint
 from refold.model.errors import WindowError
 

@@ -17,11 +17,11 @@ from math import inf, log
 from time import monotonic, process_time
 from typing import NamedTuple
 
-from benchmarks.patterns.pump import FEW, FROZE, SHAPES, tried
-from benchmarks.patterns.pumps import pumped
+from benchmarks.patterns.hang_guard import FEW, FROZE, SHAPES, tried
 from benchmarks.patterns.scanners import SCANNERS
 from benchmarks.patterns.sources import patterns
 from benchmarks.patterns.texts import TEXTS
+from benchmarks.patterns.worst_cases import pumped
 from refold.core.regex_safety import Automaton
 
 SIZES = (1_000, 12_500, 25_000, 50_000, 100_000, 200_000)

@@ -169,7 +169,7 @@ DETAIL = next(line for line in FILES.splitlines() if "locker/count_03.py" in lin
 """A line of the first listing. No later step needs it, and it leaves the window early. `QUESTION` asks for it."""
 
 
-class Step(Struct, frozen=True):
+class DemoStep(Struct, frozen=True):
     """The agent says something, calls a tool, and gets its result. Without a tool it is the answer to the user."""
 
     says: str
@@ -186,7 +186,7 @@ class Step(Struct, frozen=True):
 
 class Turn(Struct, frozen=True):
     asks: str
-    steps: tuple[Step, ...]
+    steps: tuple[DemoStep, ...]
 
 
 def tool(name: str, *parameters: str) -> dict[str, Any]:
@@ -204,29 +204,29 @@ TOOLS = [
 ]
 
 
-def listed(folder: str, result: str, says: str = "") -> Step:
-    return Step(says, "list_files", {"folder": folder}, result)
+def listed(folder: str, result: str, says: str = "") -> DemoStep:
+    return DemoStep(says, "list_files", {"folder": folder}, result)
 
 
-def read(name: str, first: int, functions: int, says: str = "") -> Step:
-    return Step(says, "read_file", {"path": f"src/parcelroom/{name}.py"}, source(name, first, functions))
+def read(name: str, first: int, functions: int, says: str = "") -> DemoStep:
+    return DemoStep(says, "read_file", {"path": f"src/parcelroom/{name}.py"}, source(name, first, functions))
 
 
-def find(words: str, files: int, each: int, says: str = "") -> Step:
+def find(words: str, files: int, each: int, says: str = "") -> DemoStep:
     names = [f"src/parcelroom/{name}.py" for name in ("codes", "pickups", "api", "night", "app", "sites")]
-    return Step(says, "search", {"words": words}, hits(words, names[:files], each))
+    return DemoStep(says, "search", {"words": words}, hits(words, names[:files], each))
 
 
-def edit(path: str, change: str, says: str) -> Step:
-    return Step(says, "edit_file", {"path": path, "change": change}, f"changed {path}: {change}")
+def edit(path: str, change: str, says: str) -> DemoStep:
+    return DemoStep(says, "edit_file", {"path": path, "change": change}, f"changed {path}: {change}")
 
 
-def run(command: str, result: str, says: str = "") -> Step:
-    return Step(says, "run", {"command": command}, result)
+def run(command: str, result: str, says: str = "") -> DemoStep:
+    return DemoStep(says, "run", {"command": command}, result)
 
 
-def answer(text: str) -> Step:
-    return Step(text)
+def answer(text: str) -> DemoStep:
+    return DemoStep(text)
 
 
 def session() -> Sequence[Turn]:
@@ -375,11 +375,11 @@ class Answered(Struct, frozen=True):
     problem: str = ""
 
 
-Ask: TypeAlias = Callable[[dict[str, Any]], Awaitable[Answered]]
+AskFunction: TypeAlias = Callable[[dict[str, Any]], Awaitable[Answered]]
 
 
 @asynccontextmanager
-async def client_for(address: str) -> AsyncIterator[tuple[str, Ask]]:
+async def client_for(address: str) -> AsyncIterator[tuple[str, AskFunction]]:
     """The name of the client, and its function for a request."""
     if find_spec("openai"):
         async with _openai(address) as ask:
@@ -390,7 +390,7 @@ async def client_for(address: str) -> AsyncIterator[tuple[str, Ask]]:
 
 
 @asynccontextmanager
-async def _openai(address: str) -> AsyncIterator[Ask]:
+async def _openai(address: str) -> AsyncIterator[AskFunction]:
     from openai import APIStatusError, AsyncOpenAI
 
     async with AsyncOpenAI(base_url=f"{address}/v1", api_key="demo", max_retries=0) as client:
@@ -409,7 +409,7 @@ async def _openai(address: str) -> AsyncIterator[Ask]:
 
 
 @asynccontextmanager
-async def _plain(address: str) -> AsyncIterator[Ask]:
+async def _plain(address: str) -> AsyncIterator[AskFunction]:
     async with aiohttp.ClientSession() as session:
 
         async def ask(fields: dict[str, Any]) -> Answered:
@@ -543,7 +543,9 @@ async def play(
 class _Player:
     """The agent's own loop: it keeps its history, and sends all of it every time."""
 
-    def __init__(self, ask: Ask, address: str, on_call: Callable[[DemoCall], Any], pause_s: float) -> None:
+    def __init__(
+        self, ask: AskFunction, address: str, on_call: Callable[[DemoCall], Any], pause_s: float
+    ) -> None:
         self._ask, self._address, self._on_call, self._pause_s = ask, address, on_call, pause_s
         self.history: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
         self.calls: list[DemoCall] = []
@@ -572,7 +574,7 @@ class _Player:
                 asks = ""
                 await asyncio.sleep(self._pause_s)
 
-    async def _take(self, step: Step, asks: str) -> bool:
+    async def _take(self, step: DemoStep, asks: str) -> bool:
         """Send the request of the next step and perform its tool calls. Returns False if there was no answer."""
         headers = {"x-refold-conversation": NAME, STEP: str(len(self.calls))}
         answered = await self._ask(self._request(len(self.history), headers))
@@ -586,7 +588,7 @@ class _Player:
             self.history.append({"role": "tool", "tool_call_id": wanted["id"], "content": step.result})
         return True
 
-    async def _noted(self, answered: Answered, step: Step, asks: str) -> DemoCall:
+    async def _noted(self, answered: Answered, step: DemoStep, asks: str) -> DemoCall:
         headers = answered.headers
         whole, _, sent = headers.get("x-refold-tokens", "0->0").partition("->")
         action = "refused" if answered.message is None else headers.get("x-refold-changed", "")
@@ -595,7 +597,7 @@ class _Player:
         return DemoCall(number, asks, step.does, size, int(whole), int(sent), action, reason)
 
 
-async def _spoken(steps: list[Step], received: Received) -> Say:
+async def _spoken(steps: list[DemoStep], received: Received) -> Say:
     number = int(received.headers.get(STEP, "0"))
     step = steps[number]
     calls = [call(step.tool, step.arguments, id=f"call_{number}")] if step.tool else []

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 # Elements
 
-Child: TypeAlias = "str | int | float | None"
+MarkupChild: TypeAlias = "str | int | float | None"
 _EMPTY = frozenset({"circle", "line", "path", "rect", "meta", "link", "input", "br"})
 """Elements that never have children. All others are closed by a tag of their own, which HTML requires."""
 _UNPRINTABLE = re.compile(
@@ -48,7 +48,7 @@ def escape(text: str) -> Markup:
     return Markup(text)
 
 
-def node(tag: str, *children: Child, **attributes: str | float | None) -> Markup:
+def node(tag: str, *children: MarkupChild, **attributes: str | float | None) -> Markup:
     """An element of SVG or HTML. `class_` is `class`, and `stroke_width` is `stroke-width`; an attribute of None is
     left out, and a child of None too.
     """
@@ -542,7 +542,7 @@ def before_after(before: int, after: int, most: int, *, label: str) -> Markup:
     )
 
 
-class Row(Struct, frozen=True):
+class BarRow(Struct, frozen=True):
     name: str
     value: float
     text: str
@@ -553,7 +553,7 @@ class Row(Struct, frozen=True):
 MOST_ROWS = 40
 
 
-def bars(rows: Sequence[Row], *, label: str) -> Markup:
+def bars(rows: Sequence[BarRow], *, label: str) -> Markup:
     """Horizontal bars with their names; values below zero are drawn to the left of the axis."""
     shown = rows[:MOST_ROWS]
     low, high = min((row.value for row in shown), default=0.0), max((row.value for row in shown), default=0.0)
@@ -583,7 +583,7 @@ def bars(rows: Sequence[Row], *, label: str) -> Markup:
 # Lineage: branches as lanes, sessions as ranges of messages
 
 
-class Span(Struct, frozen=True):
+class TimeSpan(Struct, frozen=True):
     """A session: the messages from `first` up to, not including, `last`."""
 
     first: int
@@ -600,7 +600,7 @@ class Lane(Struct, frozen=True):
     """A branch: where it left another one, and its sessions."""
 
     name: str
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TimeSpan, ...] = ()
     base: int | None = None
     """The index of the branch that it was forked from."""
     base_at: int = 0
@@ -661,7 +661,7 @@ def _lane_name(lane: Lane, y: float, left_out: int) -> Markup:
     return node("a", name, href=lane.href) if lane.href else name
 
 
-def _lane_spans(spans: Sequence[Span], y: float, most: int) -> Iterator[Markup]:
+def _lane_spans(spans: Sequence[TimeSpan], y: float, most: int) -> Iterator[Markup]:
     for span in spans:
         wide = max(span.last - span.first, 0)
         top, high = (y + _SPAN_HIGH + 4, _UNDONE_HIGH) if span.is_undone else (y, _SPAN_HIGH)

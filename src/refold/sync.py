@@ -44,7 +44,7 @@ from refold.engine.history import Difference, MessageTokens
 from refold.engine.journal import LearnedWindow
 from refold.engine.retention import MAX_SHARE, HeldBack
 from refold.engine.sessions import OpenedSession
-from refold.engine.settings import SUMMARISER_TIMEOUT_S, ConversationSettings, Prompt
+from refold.engine.settings import SUMMARISER_TIMEOUT_S, ConversationSettings, SystemPrompt
 from refold.engine.state import Bill, Receipt, State
 from refold.engine.status import Preview, Status
 from refold.model.errors import ConfigError
@@ -143,7 +143,7 @@ class Conversation:
         self,
         model: str = "",
         *,
-        system: Prompt = None,
+        system: SystemPrompt = None,
         tools: Sequence[object] = (),
         format: str = "chat",  # noqa: A002  # the word users know
         preset: str = "refold",
@@ -279,7 +279,7 @@ class Conversation:
     def set_tools(self, tools: Sequence[object], *, rules: Mapping[str, ToolRule] | None = None) -> None:
         self._run(self._async.set_tools(tools, rules=rules))
 
-    def set_system(self, system: Prompt) -> None:
+    def set_system(self, system: SystemPrompt) -> None:
         self._run(self._async.set_system(system))
 
     def reconfigure(self, *, model: str = "", preset: str = "") -> None:
@@ -387,7 +387,7 @@ class Engine:
         *,
         owner: str = OWNER,
         model: str = "",
-        system: Prompt = None,
+        system: SystemPrompt = None,
         tools: Sequence[object] = (),
         format: str = "chat",  # noqa: A002  # the word users know
         preset: str = "refold",
@@ -481,7 +481,7 @@ class Engine:
         branch: str = "",
         title: str = "",
         model: str = "",
-        system: Prompt = None,
+        system: SystemPrompt = None,
         tools: Sequence[object] | None = None,
         format: str | None = None,  # noqa: A002  # the word users know
         preset: str | None = None,

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kept.__main__ import main
+from benchmarks.kept.chat_format import ChatFormat, split
 from benchmarks.kept.contexts import REPLY_TOKENS, Writer, chosen_points, points_named, rendered
 from benchmarks.kept.engines import maker, named
 from benchmarks.kept.points import (
@@ -30,7 +31,6 @@ from benchmarks.kept.points import (
     talk_of,
     window_tokens,
 )
-from benchmarks.kept.rendering import ChatFormat, split
 from benchmarks.kept.run_files import (
     Contexts,
     RenderedPoint,
@@ -42,7 +42,7 @@ from benchmarks.kept.run_files import (
     write_contexts,
     write_results,
 )
-from benchmarks.kept.scoring import check_batches, score_run
+from benchmarks.kept.scores import check_batches, score_run
 from benchmarks.kept.table import Measured, read_runs, render, tabulate
 from refold.core.presets import PRESETS
 from refold.model.dialect import CHAT

@@ -17,7 +17,7 @@ from refold.core.overflow import (
     classify_finish,
     read_answer,
 )
-from refold.core.overflow_sentences import Rule, phrase, read_number, read_phrase
+from refold.core.overflow_sentences import SentenceRule, phrase, read_number, read_phrase
 from refold.model.errors import Overflow
 from refold.model.tokens import Usage
 from tests.core.overflow_answers import OVERFLOW, Case, anthropic, openai
@@ -174,7 +174,7 @@ def deciding(name: str) -> list[ErrorDetails]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_every_phrase_and_code_of_the_table_decides_a_known_answer(rule: Rule):
+def test_every_phrase_and_code_of_the_table_decides_a_known_answer(rule: SentenceRule):
     answers = deciding(rule.name)
     assert [
         words for words in rule.says if all(read_phrase(words, answer.text) is None for answer in answers)

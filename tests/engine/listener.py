@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from refold.engine.events import CompactionEnd, CompactionStart, Event, Size
+from refold.engine.events import CompactionEnd, CompactionStart, ContextSize, Event
 from tests.engine.action_player import Played
 
 E = TypeVar("E", bound=Event)
@@ -44,7 +44,7 @@ class Heard(list[Event]):
             check_size(end.after)
 
 
-def check_size(size: Size) -> None:
+def check_size(size: ContextSize) -> None:
     regions = size.regions
     parts = [getattr(regions, name) for name in regions.__struct_fields__]
     assert sum(parts) == size.tokens

@@ -8,11 +8,11 @@ from msgspec import structs
 from refold.engine.events import (
     CompactionEnd,
     CompactionStart,
+    ContextSize,
     Pruned,
     Recovered,
     Reduction,
     Regions,
-    Size,
     SummaryFailed,
     SummaryWritten,
     Undone,
@@ -23,8 +23,8 @@ from refold.engine.events import (
 )
 
 
-def size(tokens: int, limit: int = 150_000, **regions: int) -> Size:
-    return Size(tokens, "counted", limit, tokens * 100 // limit, Regions(**regions))
+def size(tokens: int, limit: int = 150_000, **regions: int) -> ContextSize:
+    return ContextSize(tokens, "counted", limit, tokens * 100 // limit, Regions(**regions))
 
 
 AFTER = size(

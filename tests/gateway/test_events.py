@@ -17,7 +17,7 @@ import uvicorn
 
 from refold.config.tree import Notify
 from refold.engine.client_keys import id_of, mint
-from refold.engine.events import Pruned, Reduction, Size
+from refold.engine.events import ContextSize, Pruned, Reduction
 from refold.gateway.admin import BEAT, Admin, EventStream
 from refold.gateway.auth import Rules
 from refold.gateway.events import KEPT, Channel, Events
@@ -36,8 +36,8 @@ PRUNED = Pruned(
     conversation="chat",
     path="automatic",
     reason="full",
-    before=Size(9_000, "counted", 10_000, 90),
-    after=Size(2_000, "counted", 10_000, 20),
+    before=ContextSize(9_000, "counted", 10_000, 90),
+    after=ContextSize(2_000, "counted", 10_000, 20),
     reductions=(Reduction("prune", 3, 3, 8_000, 1_000),),
 )
 

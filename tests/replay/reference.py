@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from refold.model.dialect import CHAT
 from refold.model.message import Message
-from refold.replay.candidate import CallsModels, HasHandles, Maker, Recalls
+from refold.replay.candidate import CallsModels, CandidateMaker, HasHandles, Recalls
 from refold.replay.facts import ReferenceCounter
 from refold.replay.table import TableRow
 from refold.wire import decode_message, decode_tools, encode_message
@@ -51,7 +51,7 @@ def load() -> ModuleType:
 class Engine:
     """One of our candidates, as the reference scorer wants to see it."""
 
-    def __init__(self, make: Maker) -> None:
+    def __init__(self, make: CandidateMaker) -> None:
         self.candidate = make()
         self.name = self.candidate.name
         self.spelled: dict[int, tuple[Message, dict]] = {}
@@ -93,7 +93,7 @@ def _raw(value: object) -> Raw:
     return Raw(json.dumps(value, ensure_ascii=False).encode())
 
 
-def reference_row(conversations: list[dict], make: Maker, window: int) -> dict:
+def reference_row(conversations: list[dict], make: CandidateMaker, window: int) -> dict:
     """What the reference scorer finds, under our names."""
     scorer = load()
     longer = [one for one in conversations if scorer.ctx_tokens(one["messages"]) > window]

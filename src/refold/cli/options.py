@@ -37,8 +37,8 @@ def token_count(least: int = 0, most: int = MAX_TOKENS) -> Callable[[str], int]:
     return read
 
 
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
-File: TypeAlias = Annotated[
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+FileArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="FILE", help="A transcript, JSON or JSONL; - for stdin.")
 ]
 Conv: TypeAlias = Annotated[
@@ -76,7 +76,7 @@ def at_least(least: float) -> Callable[[float | None], float | None]:
     return check
 
 
-Limit: TypeAlias = Annotated[
+LimitOption: TypeAlias = Annotated[
     int, typer.Option("--limit", metavar="N", callback=at_least(1), help="How many at most.")
 ]
 

@@ -38,7 +38,7 @@ from refold.model.budget import Share, Tokens
 from refold.model.errors import ConfigError, SettingError
 from refold.plugins.registry import active
 
-Change: TypeAlias = Callable[[Policy, Any], Policy | None]
+PolicyChange: TypeAlias = Callable[[Policy, Any], Policy | None]
 """Returns the policy with a new value; None if the policy cannot use it."""
 
 
@@ -274,7 +274,7 @@ def _with_threshold(policy: Policy, tokens: int) -> Policy | None:
     return structs.replace(pruning, reduce_at=rules)
 
 
-CHANGES: dict[str, Change] = {
+CHANGES: dict[str, PolicyChange] = {
     "trigger": _with_trigger,
     "keep_recent": _with_keep,
     "max_messages": _with_max_messages,

@@ -114,14 +114,14 @@ MAX_MESSAGES = 1_000_000
 
 EFFORTS = {"low": 1_024, "medium": 4_096, "high": 16_384}
 """Tokens for thinking. Fewer than 1,024 are refused by the provider that takes a number."""
-Window: TypeAlias = Annotated[int, Meta(ge=MIN_WINDOW, le=MAX_TOKENS), Counted()]
+WindowTokens: TypeAlias = Annotated[int, Meta(ge=MIN_WINDOW, le=MAX_TOKENS), Counted()]
 Amount: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TOKENS), Counted()]
-Length: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), Counted()]
+SectionLength: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), Counted()]
 Effort: TypeAlias = Annotated[int, Meta(ge=EFFORTS["low"], le=MAX_TOKENS), Counted(tuple(EFFORTS.items()))]
-Words: TypeAlias = Annotated[str, Meta(min_length=1)]
+SettingText: TypeAlias = Annotated[str, Meta(min_length=1)]
 ToolPolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
 SummaryStrategy: TypeAlias = Literal["abstractive", "hierarchical", "selective", "extractive", "truncate"]
-ToolRule: TypeAlias = Literal["prune", "summarise"]
+ToolRuleName: TypeAlias = Literal["prune", "summarise"]
 
 
 class Section(Struct, frozen=True):
@@ -298,7 +298,7 @@ class CompactionSettings(Section, frozen=True):
     ] = {}
     """For users who bring such a block along."""
     window: Annotated[
-        Window | None,
+        WindowTokens | None,
         Meta(
             description="The model's window in tokens, if you know better than the catalogue.",
             extra={"unset": "looked up"},
@@ -306,7 +306,7 @@ class CompactionSettings(Section, frozen=True):
     ] = None
     """The upstream, its errors and the catalogue know most models' windows."""
     max_output: Annotated[
-        Length | None,
+        SectionLength | None,
         Meta(
             description="Tokens that are kept free for the reply, if a request does not state them.",
             extra={"unset": "the most that the model can write, at most 4,096 and an eighth of the window"},
@@ -386,7 +386,7 @@ class CompactionSettings(Section, frozen=True):
     ] = None
     """The preset's own, auto."""
     tools: Annotated[
-        dict[str, ToolRule],
+        dict[str, ToolRuleName],
         Meta(
             description="Rules for single tools: prune, or summarise to keep the output until a summary covers it."
         ),
@@ -427,7 +427,7 @@ class CompactionSettings(Section, frozen=True):
     ] = 2
     """The first smaller window should be enough; a second covers a wrong limit; more would only cost money."""
     prompt: Annotated[
-        Words | None,
+        SettingText | None,
         Meta(
             description="The instructions for the model that writes a summary; {words} is replaced by the length allowed.",
             extra={"unset": "the preset's"},
@@ -436,7 +436,7 @@ class CompactionSettings(Section, frozen=True):
     ] = None
     """The preset's own."""
     update_prompt: Annotated[
-        Words | None,
+        SettingText | None,
         Meta(
             description="The instructions for updating an earlier summary; if you set only the prompt, it is used for both.",
             extra={"unset": "the preset's"},
@@ -503,7 +503,7 @@ class SummariserSettings(Section, frozen=True):
     ] = 0.3
     """Low: a checkpoint should say the same each time."""
     max_tokens: Annotated[
-        Length | None,
+        SectionLength | None,
         Meta(
             description="The most tokens of a summary, within the room that the window leaves for it.",
             extra={"unset": "the preset's"},
@@ -650,7 +650,7 @@ class UpstreamSettings(Section, frozen=True):
     """A name that suddenly resolves to an internal address is an attack on internal servers; an address in
     the URL is intended."""
     window: Annotated[
-        Window | None,
+        WindowTokens | None,
         Meta(
             description="The window of its models in tokens, if you know better than the catalogue.",
             extra={"unset": "looked up"},
@@ -703,7 +703,7 @@ class Settings(Struct, frozen=True):
 # `compaction.keep_recent` is `REFOLD_COMPACTION_KEEP_RECENT` and `--compaction-keep-recent`. The
 # settings of an upstream have keys such as `upstreams.NAME.url`, for any name.
 
-Kind: TypeAlias = Literal["switch", "tokens", "share", "size", "list", "table", "plain"]
+SettingKind: TypeAlias = Literal["switch", "tokens", "share", "size", "list", "table", "plain"]
 
 PREFIX = "REFOLD_"
 UPSTREAMS = "upstreams"
@@ -749,7 +749,7 @@ class SettingKey(Struct, frozen=True):
     type: Any
     default: Any
     what: str
-    kind: Kind
+    kind: SettingKind
     words: dict[str, int] = {}
     """Words that stand for numbers of tokens."""
     unset: str = ""
@@ -826,12 +826,12 @@ def _mask(name: str, annotated: Any) -> SettingMask:
     return marks[0] if marks else PLAIN
 
 
-def _kind(annotated: Any) -> tuple[Kind, dict[str, int]]:
+def _kind(annotated: Any) -> tuple[SettingKind, dict[str, int]]:
     """Return how values of a type are read."""
     marks = [*parts_of(annotated)]
     if counted := next((mark for mark in marks if isinstance(mark, Counted)), None):
         return "tokens", dict(counted.words)
-    found: list[Kind] = [form for mark, form in _FORMS.items() if mark in marks]
+    found: list[SettingKind] = [form for mark, form in _FORMS.items() if mark in marks]
     return (found[0] if found else "plain"), {}
 
 
@@ -847,7 +847,7 @@ def parts_of(annotated: Any) -> Iterator[Any]:
             yield from parts_of(part)
 
 
-_FORMS: dict[Any, Kind] = {
+_FORMS: dict[Any, SettingKind] = {
     tuple: "list",
     dict: "table",
     bool: "switch",

@@ -32,9 +32,9 @@ from refold.core.overflow_sentences import (
     OUTPUT,
     PARAMETERS,
     UNNUMBERED,
-    Numbers,
-    Phrase,
-    Rule,
+    SentencePhrase,
+    SentenceRule,
+    StatedNumbers,
     read_phrase,
 )
 from refold.model.errors import Overflow, OverflowKind
@@ -81,7 +81,7 @@ class ErrorDetails(Struct, frozen=True):
 
     codes: frozenset[str]
     text: str
-    numbers: Numbers
+    numbers: StatedNumbers
     status: int | None
     """The HTTP status that the body itself states."""
 
@@ -90,7 +90,7 @@ def read_answer(body: object) -> ErrorDetails:
     """Read a body: bytes, text, or JSON already decoded. Values of other types are treated as empty."""
     codes: list[str] = []
     texts: list[str] = []
-    numbers: Numbers = {}
+    numbers: StatedNumbers = {}
     queue: deque[Node] = deque([(_parsed(body) if isinstance(body, bytes | str) else body, 0)])
     for _ in range(MOST_NODES):
         if not queue:
@@ -196,7 +196,7 @@ def _as_text(source: bytes | str) -> str:
     return source.decode("utf-8", errors="replace") if isinstance(source, bytes) else source
 
 
-def _collect_fields(node: dict[object, object], codes: list[str], numbers: Numbers) -> None:
+def _collect_fields(node: dict[object, object], codes: list[str], numbers: StatedNumbers) -> None:
     for key in _CODED:
         value = node.get(key)
         if isinstance(value, str):
@@ -216,7 +216,7 @@ def _stated_status(codes: list[str]) -> int | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[SentenceRule, ...] = (
     *LIMIT_CODES,  # authentication, billing and rate limits, by code or numbers
     *OUTPUT,  # output caps even use overflow's codes, and a smaller history would not help
     *CODES,  # a provider's own code is more reliable than words
@@ -300,13 +300,13 @@ def _is_server_error(status: int | None) -> bool:
     return status is not None and 500 <= status < 600
 
 
-def _may_decide(rule: Rule, status: int | None) -> bool:
+def _may_decide(rule: SentenceRule, status: int | None) -> bool:
     if status == 429:
         return rule.kind in ("rate_limit", "other")
     return not (rule.is_vague and (status == 413 or _is_server_error(status)))
 
 
-def _rule_numbers(rule: Rule, answer: ErrorDetails) -> Numbers | None:
+def _rule_numbers(rule: SentenceRule, answer: ErrorDetails) -> StatedNumbers | None:
     """Return the numbers stated with this rule; None if it does not match."""
     numbers = _first_match(rule.says, answer.text)
     if numbers is None and answer.codes.isdisjoint(rule.codes):
@@ -316,7 +316,7 @@ def _rule_numbers(rule: Rule, answer: ErrorDetails) -> Numbers | None:
     return numbers or {}
 
 
-def _stated_anywhere(text: str) -> Numbers:
+def _stated_anywhere(text: str) -> StatedNumbers:
     """Return the numbers of the first sentence that states some: the code decides the kind, the sentence
     beside it the amount.
     """
@@ -324,12 +324,12 @@ def _stated_anywhere(text: str) -> Numbers:
     return next((numbers for numbers in found if numbers), {})
 
 
-def _first_match(phrases: tuple[Phrase, ...], text: str) -> Numbers | None:
+def _first_match(phrases: tuple[SentencePhrase, ...], text: str) -> StatedNumbers | None:
     found = (read_phrase(words, text) for words in phrases)
     return next((numbers for numbers in found if numbers is not None), None)
 
 
-def _overflow_of(rule: Rule, stated: Numbers) -> Overflow:
+def _overflow_of(rule: SentenceRule, stated: StatedNumbers) -> Overflow:
     numbers = _complete_numbers(stated)
     kind = _corrected_kind(rule, numbers)
     if rule.is_vague or kind not in _REPORTED:
@@ -348,7 +348,7 @@ def _overflow_of(rule: Rule, stated: Numbers) -> Overflow:
     )
 
 
-def _complete_numbers(stated: Numbers) -> Numbers:
+def _complete_numbers(stated: StatedNumbers) -> StatedNumbers:
     """Add the numbers that follow from the stated ones."""
     numbers = dict(stated)
     if "megabytes" in numbers:
@@ -365,7 +365,7 @@ def _complete_numbers(stated: Numbers) -> Numbers:
     return numbers
 
 
-def _corrected_kind(rule: Rule, numbers: Numbers) -> OverflowKind:
+def _corrected_kind(rule: SentenceRule, numbers: StatedNumbers) -> OverflowKind:
     """Return the kind, corrected by the numbers if they contradict it."""
     limit = numbers.get("limit") or numbers.get("window")
     if not limit:

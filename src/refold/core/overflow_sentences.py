@@ -17,13 +17,13 @@ from refold.model.errors import LimitOf, OverflowKind
 
 # Phrases: how a sentence is matched and its numbers are read
 
-Piece: TypeAlias = tuple[str, str]
+SentencePiece: TypeAlias = tuple[str, str]
 """Words, and the name of the number that must follow them ("" for none)."""
-Stretch: TypeAlias = tuple[Piece, ...]
+Stretch: TypeAlias = tuple[SentencePiece, ...]
 """Pieces that follow each other directly."""
-Phrase: TypeAlias = tuple[Stretch, ...]
+SentencePhrase: TypeAlias = tuple[Stretch, ...]
 Named: TypeAlias = tuple[str, int]
-Numbers: TypeAlias = dict[str, int]
+StatedNumbers: TypeAlias = dict[str, int]
 
 GAP = "…"
 """Placeholder in a phrase for any number of words."""
@@ -39,12 +39,12 @@ _SEPARATORS = ",_"
 _UNITS = "km%"
 
 
-class Rule(Struct, frozen=True):
+class SentenceRule(Struct, frozen=True):
     """One kind of error, recognised by any of its codes or any of its phrases."""
 
     name: str
     kind: OverflowKind
-    says: tuple[Phrase, ...] = ()
+    says: tuple[SentencePhrase, ...] = ()
     codes: tuple[str, ...] = ()
     """Compared only with structured codes, and as a whole: in a sentence they may be ordinary words."""
     limit_of: LimitOf = "window"
@@ -59,11 +59,11 @@ def rule(
     codes: tuple[str, ...] = (),
     limit_of: LimitOf = "window",
     is_vague: bool = False,
-) -> Rule:
-    return Rule(name, kind, tuple(phrase(words) for words in says), codes, limit_of, is_vague)
+) -> SentenceRule:
+    return SentenceRule(name, kind, tuple(phrase(words) for words in says), codes, limit_of, is_vague)
 
 
-def phrase(words: str) -> Phrase:
+def phrase(words: str) -> SentencePhrase:
     """Split a phrase in advance, so that matching only has to search."""
     return tuple(_pieces(stretch) for stretch in words.split(GAP))
 
@@ -74,13 +74,13 @@ def _pieces(stretch: str) -> Stretch:
     return (*pieces, (tail, "")) if tail else tuple(pieces)
 
 
-def read_phrase(wanted: Phrase, text: str) -> Numbers | None:
+def read_phrase(wanted: SentencePhrase, text: str) -> StatedNumbers | None:
     """Return the numbers of the phrase if the text contains all of it in order.
 
     Numbers with equal names are added up.
     """
     at = 0
-    numbers: Numbers = {}
+    numbers: StatedNumbers = {}
     for stretch in wanted:
         at, found = _find_stretch(stretch, text, at)
         if at < 0:
@@ -159,7 +159,7 @@ def _is_digit(text: str, at: int) -> bool:
 # own shorter forms, so that the first match is also the best reading.
 
 
-def _too_long(name: str, *says: str, codes: tuple[str, ...] = ()) -> Rule:
+def _too_long(name: str, *says: str, codes: tuple[str, ...] = ()) -> SentenceRule:
     return rule(name, "input_too_long", *says, codes=codes)
 
 

@@ -101,7 +101,7 @@ def _assign(
     return None
 
 
-Reason: TypeAlias = Literal[
+RepairReason: TypeAlias = Literal[
     "blank_text",
     "dangling_reasoning",
     "duplicate_result",
@@ -121,7 +121,7 @@ class Removed(Struct, frozen=True):
 
     index: int
     what: Message | Part
-    reason: Reason
+    reason: RepairReason
 
 
 class Repair(Struct, frozen=True):
@@ -191,7 +191,7 @@ def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Remo
     return out
 
 
-def _misfit(part: Part, message: Message, dialect: Dialect) -> Reason | None:
+def _misfit(part: Part, message: Message, dialect: Dialect) -> RepairReason | None:
     kind = type(part)
     if kind is ToolResult:
         return None if message.role == "tool" else "misplaced_part"
@@ -306,7 +306,7 @@ class _Rebuild:
             elif slot and (slot.result or (keep_open and not slot.is_superseded)):
                 parts.append(self._repaired_call(slot))
             else:
-                reason: Reason = "unanswered_call" if part.id else "missing_call_id"
+                reason: RepairReason = "unanswered_call" if part.id else "missing_call_id"
                 self.removed.append(Removed(index, part, reason))
         return parts
 
@@ -334,7 +334,7 @@ class _Rebuild:
         if not self.dialect.signed_thinking:
             return tuple(parts)
         thoughts = [part for part in parts if type(part) is Reasoning]
-        reason: Reason
+        reason: RepairReason
         if any(not thought.signature and not thought.sealed for thought in thoughts):
             reason = "unsigned_thinking"
         elif parts and type(parts[-1]) is Reasoning:

@@ -113,10 +113,10 @@ class PromptCache:
 
 # Cache breakpoints: positions up to which a provider is asked to cache the prompt
 
-Place: TypeAlias = tuple[int, int]
+PartPlace: TypeAlias = tuple[int, int]
 """Index of a message and of one of its parts. Places sort in wire order."""
-Mark: TypeAlias = tuple[Place, Ttl]
-Wish: TypeAlias = tuple[str, Place | None]
+CacheMark: TypeAlias = tuple[PartPlace, Ttl]
+Wish: TypeAlias = tuple[str, PartPlace | None]
 """A reason for a breakpoint, and its place if there is one."""
 
 LOOKBACK = 20
@@ -155,7 +155,7 @@ def mark_prompt(window: Window, ttl: Ttl) -> Window:
     """
     fixed, messages = window.fixed, window.sent
     tools = ((at, tool.raw) for at, tool in enumerate(fixed.tools) if tool.raw is not None)
-    own: list[Mark] = [((_TOOLS, at), mark) for at, raw in tools for mark in breakpoint_in(raw)]
+    own: list[CacheMark] = [((_TOOLS, at), mark) for at, raw in tools for mark in breakpoint_in(raw)]
     for message in fixed.system:
         own += _marks_in(message, _SYSTEM)
     for index, message in enumerate(messages):
@@ -209,7 +209,7 @@ def breakpoint_edits(window: Window, folded: Folded) -> tuple[Edit, ...]:
     return (*left_out, *added)
 
 
-def _thinned(window: Window, own: list[Mark], excess: int) -> Window:
+def _thinned(window: Window, own: list[CacheMark], excess: int) -> Window:
     """The window without the client's oldest breakpoints in messages."""
     messages, places = list(window.messages), sorted({place for (place, _), _ in own if place >= 0})
     for index in (found for place in places if (found := window.index_at(place)) is not None):
@@ -244,8 +244,8 @@ def within_limit(window: Window) -> Window:
     return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))
 
 
-def _choose(wanted: Iterable[Wish], taken: set[Place], free: int) -> dict[Place, str]:
-    chosen = dict[Place, str]()
+def _choose(wanted: Iterable[Wish], taken: set[PartPlace], free: int) -> dict[PartPlace, str]:
+    chosen = dict[PartPlace, str]()
     for reason, place in wanted:
         if place is not None and place not in taken and len(chosen) < free:
             chosen.setdefault(place, reason)
@@ -269,7 +269,7 @@ def _wanted(window: Window, boundary: int, last: Window | None) -> Iterator[Wish
     yield "summary", _summary_place(window)
 
 
-def _last_place(messages: Sequence[Message], stop: int) -> Place | None:
+def _last_place(messages: Sequence[Message], stop: int) -> PartPlace | None:
     """The last place before the message at `stop` that can hold a breakpoint."""
     for index in range(stop - 1, -1, -1):
         part = _last_carrier(messages[index].parts)
@@ -288,7 +288,7 @@ def _can_carry(part: Part) -> bool:
     return not isinstance(part, Reasoning | Opaque) and not is_blank(part)
 
 
-def _cached(window: Window, last: Window) -> Place | None:
+def _cached(window: Window, last: Window) -> PartPlace | None:
     """The last breakpoint of the previous window with an unchanged prefix."""
     if window.fixed != last.fixed or window.block != last.block:
         return None
@@ -300,7 +300,9 @@ def _cached(window: Window, last: Window) -> Place | None:
     return next(((index, part) for index, part in marks if index < same), None)
 
 
-def _out_of_sight(messages: Sequence[Message], place: Place | None, tail: Place | None) -> Place | None:
+def _out_of_sight(
+    messages: Sequence[Message], place: PartPlace | None, tail: PartPlace | None
+) -> PartPlace | None:
     """The place, if it is so many blocks before the tail that the provider would not find it from there."""
     if place is None or tail is None:
         return None
@@ -308,12 +310,12 @@ def _out_of_sight(messages: Sequence[Message], place: Place | None, tail: Place 
     return place if blocks >= LOOKBACK else None
 
 
-def _prompt_place(fixed: Fixed) -> Place | None:
+def _prompt_place(fixed: Fixed) -> PartPlace | None:
     part = _last_carrier(fixed.system[0].parts) if fixed.system else None
     return None if part is None else (_SYSTEM, part)
 
 
-def _summary_place(window: Window) -> Place | None:
+def _summary_place(window: Window) -> PartPlace | None:
     if window.block:
         return _SYSTEM, len(window.system[0].parts) - 1
     sent, first = window.sent, len(window.before) + window.opening
@@ -323,11 +325,11 @@ def _summary_place(window: Window) -> Place | None:
     return _last_place(sent, told[-1] + 1) if told else None
 
 
-def _client_marks(window: Window, shown: View) -> list[Mark]:
+def _client_marks(window: Window, shown: View) -> list[CacheMark]:
     """The breakpoints that the client set, in wire order."""
     fixed = window.fixed
     tools = ((at, tool.raw) for at, tool in enumerate(fixed.tools) if tool.raw is not None)
-    marks: list[Mark] = [((_TOOLS, at), ttl) for at, raw in tools for ttl in breakpoint_in(raw)]
+    marks: list[CacheMark] = [((_TOOLS, at), ttl) for at, raw in tools for ttl in breakpoint_in(raw)]
     for message in fixed.system:
         marks += _marks_in(message, _SYSTEM)
     for index in _marked_messages(shown):
@@ -348,19 +350,19 @@ def _marked_messages(shown: View) -> Iterator[int]:
                 yield index
 
 
-def _marks_in(message: Message, index: int) -> list[Mark]:
+def _marks_in(message: Message, index: int) -> list[CacheMark]:
     held = ((at, part) for at, part in enumerate(message.parts) if part.raw is not None)
     return [((index, at), ttl) for at, part in held for ttl in breakpoints_of(part)]
 
 
-def _ttl_at(place: Place, own: list[Mark], ttl: Ttl) -> Ttl:
+def _ttl_at(place: PartPlace, own: list[CacheMark], ttl: Ttl) -> Ttl:
     """The lifetime to ask for at a place: providers refuse a longer one after a shorter one."""
     if any(ttl == "1h" and place < mark for mark, ttl in own):
         return "1h"
     return "5m" if any(ttl == "5m" and mark < place for mark, ttl in own) else ttl
 
 
-def _breakpoint(place: Place, reason: str, ttl: Ttl) -> Breakpoint:
+def _breakpoint(place: PartPlace, reason: str, ttl: Ttl) -> Breakpoint:
     index, part = place
     return Breakpoint(None if index == _SYSTEM else index, part, ttl, reason)
 

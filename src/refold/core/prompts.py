@@ -220,14 +220,14 @@ Strategy: TypeAlias = Literal["abstractive", "extractive", "hierarchical", "sele
 - hierarchical: in parts of a few thousand tokens, which are then merged;
 - selective: only messages with text, and failed results.
 """
-Reading: TypeAlias = Literal["transcript", "raw"]
+PromptReading: TypeAlias = Literal["transcript", "raw"]
 """How a model is shown the conversation: as a text between marks, or as the messages themselves with the
 instruction after them, so that the provider's cache holds most of the prompt."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
     strategy: Strategy = "abstractive"
-    reading: Reading = "transcript"
+    reading: PromptReading = "transcript"
     prompts: Prompts = DEFAULT
     max_tokens: int = 2_048
     """Length limit of a summary, within the room that the window leaves: a longer checkpoint is hardly

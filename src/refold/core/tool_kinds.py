@@ -19,13 +19,13 @@ from msgspec import Raw, Struct, structs
 
 from refold.model.message import ToolCall
 
-Access: TypeAlias = Literal["read", "write"]
+ToolAccess: TypeAlias = Literal["read", "write"]
 
 
 class FileAccess(Struct, frozen=True):
     """One file that a call reads or changes."""
 
-    kind: Access
+    kind: ToolAccess
     path: str
     span: str = ""
     """The part of the file that was read, as the call names it; empty for all of it."""
@@ -220,7 +220,7 @@ def _accesses(name: str, arguments: str, kinds: ToolKinds) -> tuple[FileAccess, 
     return tuple(FileAccess(kind, path, span if kind == "read" else "") for path in paths)
 
 
-def _kind(name: str, fields: dict[str, Raw], kinds: ToolKinds) -> Access | None:
+def _kind(name: str, fields: dict[str, Raw], kinds: ToolKinds) -> ToolAccess | None:
     if _is_named(name, kinds, "editors"):
         return "read" if _string(fields, "command") == "view" else "write"
     if _is_named(name, kinds, "reads"):

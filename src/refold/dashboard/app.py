@@ -181,7 +181,7 @@ class Redirect(Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-View: TypeAlias = Callable[[Visit], Awaitable[Rendered | Redirect]]
+ViewFunction: TypeAlias = Callable[[Visit], Awaitable[Rendered | Redirect]]
 
 
 class Dashboard:
@@ -202,7 +202,7 @@ class Dashboard:
                 made += self._paths(path, view, methods or ["GET"], is_public=is_public)
         return made
 
-    def _paths(self, path: str, view: View, methods: list[str], *, is_public: bool) -> list[Route]:
+    def _paths(self, path: str, view: ViewFunction, methods: list[str], *, is_public: bool) -> list[Route]:
         twin = "/index.json" if path == "/" else f"{path}.json"
         found = [Route(path, _Page(self, view, is_public=is_public), methods=methods)]
         if "GET" in methods and not is_public:
@@ -302,7 +302,7 @@ class _Page:
     """One route as plain ASGI: the gate, the view, and its answer or the page of an error."""
 
     def __init__(
-        self, dashboard: Dashboard, view: View, *, is_public: bool = False, as_json: bool = False
+        self, dashboard: Dashboard, view: ViewFunction, *, is_public: bool = False, as_json: bool = False
     ) -> None:
         self._dashboard, self._view, self._is_public, self._as_json = dashboard, view, is_public, as_json
 

@@ -380,7 +380,7 @@ def picture_of_lineage(line: Timeline) -> svg.Markup:
     )
 
 
-def _spans(line: BranchLine, name: str) -> Iterator[svg.Span]:
+def _spans(line: BranchLine, name: str) -> Iterator[svg.TimeSpan]:
     kinds = {
         "root": "the first session",
         "compaction": "begun by a compaction",
@@ -394,7 +394,7 @@ def _spans(line: BranchLine, name: str) -> Iterator[svg.Span]:
         if line.reply and one.last is None:
             about += ", the newest reply included"
         href = conversation_url(name, "messages", branch=line.branch, first=one.first + 1)
-        yield svg.Span(one.first, last, one.kind, about, href, state == "undone", bool(one.summary))
+        yield svg.TimeSpan(one.first, last, one.kind, about, href, state == "undone", bool(one.summary))
 
 
 # Documents: what the JSON twins and the templates share

@@ -83,7 +83,7 @@ from refold.engine.settings import (
     USUAL_OUTPUT,
     ConversationSettings,
     NamedSummariser,
-    Prompt,
+    SystemPrompt,
     check_policy,
     dollars_for,
     read_prompt,
@@ -274,7 +274,7 @@ class Conversation:
         self,
         model: str = "",
         *,
-        system: Prompt = None,
+        system: SystemPrompt = None,
         tools: Sequence[object] = (),
         format: str = "chat",  # noqa: A002  # the word users know
         preset: str = "refold",
@@ -729,7 +729,7 @@ class Conversation:
             await self._apply(act)
             self._tools, self._tool_rules = [*tools], {**(rules or {})}
 
-    async def set_system(self, system: Prompt) -> None:
+    async def set_system(self, system: SystemPrompt) -> None:
         """Send this system prompt with every request from now on: a text, blocks of text in the format "anthropic",
         or system messages in the other formats.
 

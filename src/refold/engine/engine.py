@@ -72,7 +72,7 @@ from refold.engine.settings import (
     ConversationSettings,
     NamedEmbedder,
     NamedSummariser,
-    Prompt,
+    SystemPrompt,
     named_embedder,
     policy_for,
     state_for,
@@ -232,7 +232,7 @@ class Engine:
         *,
         owner: str = OWNER,
         model: str = "",
-        system: Prompt = None,
+        system: SystemPrompt = None,
         tools: Sequence[object] = (),
         format: str = "chat",  # noqa: A002  # the word users know
         preset: str = "refold",
@@ -381,7 +381,7 @@ class Engine:
         branch: str = "",
         title: str = "",
         model: str = "",
-        system: Prompt = None,
+        system: SystemPrompt = None,
         tools: Sequence[object] | None = None,
         format: str | None = None,  # noqa: A002  # the word users know
         preset: str | None = None,

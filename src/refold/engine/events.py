@@ -78,7 +78,7 @@ class Regions(Struct, frozen=True):
     input: int = 0
 
 
-class Size(Struct, frozen=True):
+class ContextSize(Struct, frozen=True):
     """The size of a context: the next request, instructions included."""
 
     tokens: int
@@ -128,7 +128,7 @@ class CompactionStart(Event, frozen=True, kw_only=True, tag="compaction_start"):
     moment: Moment | None = None
     """The moment of the policy, if it acted automatically."""
     reason: str
-    before: Size
+    before: ContextSize
 
 
 class CompactionEnd(Event, frozen=True, kw_only=True, tag="compaction_end"):
@@ -140,8 +140,8 @@ class CompactionEnd(Event, frozen=True, kw_only=True, tag="compaction_end"):
     outcome: CompactionOutcome
     problem: str = ""
     """Why it was not installed; empty if it was."""
-    before: Size
-    after: Size
+    before: ContextSize
+    after: ContextSize
     author: Author = ""
     why: str = ""
     """Why no model wrote the summary; empty if one did, or if there is none."""
@@ -164,8 +164,8 @@ class Pruned(Event, frozen=True, kw_only=True, tag="pruned"):
     path: Path
     moment: Moment | None = None
     reason: str
-    before: Size
-    after: Size
+    before: ContextSize
+    after: ContextSize
     reductions: tuple[Reduction, ...] = ()
 
 
@@ -201,8 +201,8 @@ class SummarySwitched(Event, frozen=True, kw_only=True, tag="summary_switched"):
     """A model's summary has replaced the digest that stood for the same messages."""
 
     reason: str
-    before: Size
-    after: Size
+    before: ContextSize
+    after: ContextSize
     model: str = ""
     covered: int = 0
 
@@ -222,7 +222,7 @@ class Recovered(Event, frozen=True, kw_only=True, tag="recovered"):
     """How many times the request was made smaller."""
     stated: int | None
     """The window that the provider stated, in its own tokens; None if it stated none."""
-    size: Size
+    size: ContextSize
     """The size that was accepted."""
 
 
@@ -247,8 +247,8 @@ class Undone(Event, frozen=True, kw_only=True, tag="undone"):
     """The reason of that change."""
     why: str = ""
     """Why it was undone; empty if somebody asked for it."""
-    before: Size
-    after: Size
+    before: ContextSize
+    after: ContextSize
 
 
 Listener: TypeAlias = Callable[[Event], object]
@@ -375,7 +375,7 @@ class EventQueue:
         )
 
 
-def sized(state: State, folded: Folded | None = None, *, like: State | None = None) -> Size:
+def sized(state: State, folded: Folded | None = None, *, like: State | None = None) -> ContextSize:
     """Return the size of the context, or the size it would have with `folded`, measured as in the state `like`:
     a provider's report of the messages before a change is all that is known of its count after it.
     """
@@ -392,7 +392,7 @@ def sized(state: State, folded: Folded | None = None, *, like: State | None = No
     )
     tokens = round(content.tokens * factor)
     percent = tokens * 100 // limit if limit > 0 else 100
-    return Size(
+    return ContextSize(
         tokens,
         "reported" if known.is_reported else source,
         limit,
@@ -631,5 +631,5 @@ def _digested(texts: int) -> str:
     return f" ({texts:,} long text{'' if texts == 1 else 's'} by plain digest)" if texts else ""
 
 
-def _share(size: Size) -> str:
+def _share(size: ContextSize) -> str:
     return f"{short(size.tokens)}/{short(size.limit)} ({size.percent}%)"

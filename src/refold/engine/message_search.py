@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from refold.core.search.query import Query, parse_query
-from refold.core.search.rank import Place, fuse
+from refold.core.search.rank import MessagePlace, fuse
 from refold.core.search.vectors import code_rows, cosines, nearest_codes, pack, window_text
 from refold.engine.known_secrets import KnownSecrets, without_secrets
 from refold.model.errors import Damaged, StoreError
@@ -131,7 +131,7 @@ class TurnVectors:
 
     async def nearest(
         self, words: str, *, conversation: str, line: dict[str, int], limit: int = FUSED
-    ) -> list[tuple[str, Place]]:
+    ) -> list[tuple[str, MessagePlace]]:
         """The messages that are nearest to some words, each with its conversation; `line` restricts them to branches, each up to a
         number. None if the embedder fails.
         """
@@ -214,11 +214,11 @@ class _Scope:
             self._parts.append(_table(blocks))
         return True
 
-    def nearest(self, vector: bytes, line: dict[str, int]) -> list[tuple[tuple[int, int], str, Place]]:
+    def nearest(self, vector: bytes, line: dict[str, int]) -> list[tuple[tuple[int, int], str, MessagePlace]]:
         """The messages with the most signs in common: block and position, conversation, branch and number."""
         from bisect import bisect_right
 
-        found = list[tuple[int, tuple[int, int], str, Place]]()
+        found = list[tuple[int, tuple[int, int], str, MessagePlace]]()
         for part in self._parts:
             if part.rows.shape[1] * part.rows.itemsize != (len(vector) // 4 + 7) // 8:
                 continue  # of another dimension
@@ -318,10 +318,10 @@ async def _line(store: Store, head: Head) -> dict[str, int]:
 
 
 async def _matching(
-    store: Store, owner: str, query: Query, near: Sequence[tuple[str, Place]]
-) -> list[tuple[str, Place]]:
+    store: Store, owner: str, query: Query, near: Sequence[tuple[str, MessagePlace]]
+) -> list[tuple[str, MessagePlace]]:
     """Those of the messages that the fields of a query allow."""
-    kept = set[Place]()
+    kept = set[MessagePlace]()
     for name, branch in {(name, place[0]) for name, place in near}:
         head = await store.head(owner, name, branch)
         numbers = [place[1] for _, place in near if place[0] == branch]

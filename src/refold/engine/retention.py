@@ -50,7 +50,7 @@ than not a mistake."""
 TOPIC, KEY = "retention", "time"
 """The key of the row, among the learnt facts of a store."""
 
-Reason: TypeAlias = Literal["clock", "share"]
+SweepReason: TypeAlias = Literal["clock", "share"]
 
 _log = logging.getLogger("refold")
 
@@ -58,7 +58,7 @@ _log = logging.getLogger("refold")
 class WaitingDeletion(Struct, frozen=True):
     """A deletion that waits: all conversations that were idle since `before`."""
 
-    reason: Reason
+    reason: SweepReason
     since: float
     before: float
     waited_s: float = 0.0
@@ -79,7 +79,7 @@ class HeldBack(Struct, frozen=True):
     """Conversations that are past `keep_days` and not deleted yet, and the reason."""
 
     conversations: int
-    reason: Reason
+    reason: SweepReason
     since: float
 
 

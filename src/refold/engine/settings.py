@@ -62,7 +62,7 @@ from refold.wire.sdk import as_json, read_message, read_tools
 if TYPE_CHECKING:
     from refold.embeddings import LocalEmbedder
 
-Prompt: TypeAlias = "str | Sequence[object] | None"
+SystemPrompt: TypeAlias = "str | Sequence[object] | None"
 
 USUAL_OUTPUT = 4_096
 """Room for a reply if its length is not set: longer ones are rare."""
@@ -74,7 +74,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     """The settings of a conversation. Everything has a default."""
 
     model: str = ""
-    system: Prompt = None
+    system: SystemPrompt = None
     tools: Sequence[object] = ()
     window: int | None = None
     """In tokens; None looks the model up."""
@@ -219,7 +219,7 @@ def dialect_named(name: str) -> Dialect:
     return found
 
 
-def read_prompt(prompt: Prompt, dialect: Dialect) -> tuple[Message, ...]:
+def read_prompt(prompt: SystemPrompt, dialect: Dialect) -> tuple[Message, ...]:
     """Read a system prompt: a text, blocks of text as Anthropic takes them, or system messages of the other formats."""
     match prompt:
         case None | "" | () | []:

@@ -244,7 +244,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 # Changes, calls and limits
 
-Place: TypeAlias = tuple[int, ...]
+SummaryPlace: TypeAlias = tuple[int, ...]
 """Identifies the messages that the shown summaries cover: for each, the number of the message it ends before. A
 summary that was prepared for one place cannot be used at another."""
 Summarise: TypeAlias = Callable[[SummaryRequest, Folded, Frame], Summary | None]
@@ -649,7 +649,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         return self.folded.shown.counter
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SummaryPlace:
         return tuple(one.last for one in self.folded.summaries)
 
     @property

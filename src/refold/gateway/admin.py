@@ -27,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 from refold.chat.commands import command_table, run_command
 from refold.config import update
 from refold.config.formats import hidden_names, tree_of, values_of
-from refold.config.tree import Amount, Window
+from refold.config.tree import Amount, WindowTokens
 from refold.core.assemble import assemble
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import violations_to_mend
@@ -91,7 +91,7 @@ class PostedMessages(Struct, frozen=True, forbid_unknown_fields=True):
     """The system prompt, in the formats that have a field for it."""
     tools: list[dict[str, Any]] = []
     preset: str = ""
-    window: Window | None = None
+    window: WindowTokens | None = None
     max_output: Annotated[int, Meta(ge=1, le=MAX_TOKENS)] | None = None
     keep: Amount | None = None
     focus: str = ""

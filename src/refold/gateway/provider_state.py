@@ -40,7 +40,7 @@ from refold.wire.sse import SseParser
 # skip them too. `ids_in_answer` finds the ids that an answer hands out, in fields that only the provider
 # itself writes: an id that a model or a client wrote into an answer is not handed out by it.
 
-Kind: TypeAlias = Literal[
+StateKind: TypeAlias = Literal[
     "response", "item", "conversation", "completion", "audio", "file", "batch_input", "batch", "message_batch",
     "vector_store", "container", "prompt", "voice", "skill", "cache",
 ]  # fmt: skip
@@ -61,11 +61,11 @@ reference has a few thousand.
 
 
 class StateId(NamedTuple):
-    kind: Kind
+    kind: StateKind
     id: str
 
 
-_NAMES: dict[str, Kind] = {
+_NAMES: dict[str, StateKind] = {
     "previous_response_id": "response",
     "conversation": "conversation",
     "file_id": "file",
@@ -361,7 +361,7 @@ def ids_in_events(source: StateSource, events: bytes, *, is_stored: bool = True)
     return [one for event in parsed for one in ids_in_answer(source, event.data, is_stored=is_stored)]
 
 
-_Found: TypeAlias = Iterator[tuple[Kind, str | None]]
+_Found: TypeAlias = Iterator[tuple[StateKind, str | None]]
 
 
 def _ids_in_response(answer: _ResponsesAnswer, *, is_stored: bool) -> _Found:
@@ -714,7 +714,7 @@ def _letter(found: re.Match[bytes]) -> bytes:
     return bytes([int(found[1], 16)])
 
 
-def _topic(kind: Kind) -> str:
+def _topic(kind: StateKind) -> str:
     return f"provider_{kind}"
 
 
@@ -770,7 +770,7 @@ def _unreadable(what: str) -> WireError:
     )
 
 
-def _not_found(kind: Kind | None = None) -> NotFound:
+def _not_found(kind: StateKind | None = None) -> NotFound:
     what = _KIND_WORDS.get(kind, kind) if kind else "thing"
     return NotFound(
         f"you have no such {what} at this upstream",
@@ -779,7 +779,7 @@ def _not_found(kind: Kind | None = None) -> NotFound:
     )
 
 
-_KIND_WORDS: dict[Kind, str] = {
+_KIND_WORDS: dict[StateKind, str] = {
     "batch_input": "file",
     "message_batch": "batch",
     "vector_store": "vector store",

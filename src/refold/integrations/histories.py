@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.core.identity import chain_of, extend_chain, start_chain
-from refold.engine.settings import Prompt
+from refold.engine.settings import SystemPrompt
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, InvalidWindow, NotAnOverflow, StoreError, WireError
 from refold.model.message import Message
@@ -206,7 +206,7 @@ class HistoryTable:
         messages: Sequence[object],
         *,
         name: str = "",
-        system: Prompt = None,
+        system: SystemPrompt = None,
         tools: Sequence[object] = (),
         model: str = "",
         max_output: int | None = None,
@@ -289,7 +289,7 @@ class HistoryTable:
         self,
         messages: Sequence[Message],
         name: str,
-        system: Prompt,
+        system: SystemPrompt,
         tools: Sequence[object],
         terms: Terms,
     ) -> _OpenBranch:

@@ -53,22 +53,22 @@ RECALL = (
     + HANDLES
 )
 
-Conversation: TypeAlias = Annotated[
+ConversationName: TypeAlias = Annotated[
     str, Field(description="The name of a conversation, as list_conversations gives it.")
 ]
 Anywhere: TypeAlias = Annotated[
     str, Field(description="Only in the conversation of this name. Default: in all of them.")
 ]
-Handle: TypeAlias = Annotated[str, Field(description="Such as #m12, #m12.2 or #s0.")]
-Branch: TypeAlias = Annotated[
+HandleText: TypeAlias = Annotated[str, Field(description="Such as #m12, #m12.2 or #s0.")]
+BranchId: TypeAlias = Annotated[
     str, Field(description="Where a search names a branch beside the conversation: that branch.")
 ]
 Start: TypeAlias = Annotated[int, Field(ge=0, description=START)]
-Words: TypeAlias = Annotated[str, Field(description="Words that were said.")]
+SearchWords: TypeAlias = Annotated[str, Field(description="Words that were said.")]
 SomeWords: TypeAlias = Annotated[
     str, Field(description="Only those with these words in their name or title.")
 ]
-Limit: TypeAlias = Annotated[int, Field(ge=1, le=50, description="How many at most.")]
+HitLimit: TypeAlias = Annotated[int, Field(ge=1, le=50, description="How many at most.")]
 
 
 async def serve(open_engine: Callable[[], Awaitable[Engine]]) -> None:
@@ -103,7 +103,7 @@ class ConversationTools:
         self._open, self._opening = open_engine, asyncio.Lock()
         self._engine: Engine | None = None
 
-    async def list_conversations(self, words: SomeWords = "", limit: Limit = 20) -> str:
+    async def list_conversations(self, words: SomeWords = "", limit: HitLimit = 20) -> str:
         engine = await self._opened()
         found = await engine.conversations(limit=limit, words=words)
         if not found:
@@ -111,7 +111,7 @@ class ConversationTools:
         more = [f"[the latest {limit}; there may be more]"] if len(found) == limit else []
         return "\n".join([*map(_listed, found), *more])
 
-    async def search(self, words: Words, conversation: Anywhere = "", limit: Limit = 10) -> str:
+    async def search(self, words: SearchWords, conversation: Anywhere = "", limit: HitLimit = 10) -> str:
         if not words.strip():
             raise ConfigError("there is nothing to search for", hint="give some words that were said")
         engine = await self._opened()
@@ -123,7 +123,7 @@ class ConversationTools:
         return "\n".join(passages) or "Nothing that was said holds these words. Try fewer or other words."
 
     async def recall(
-        self, conversation: Conversation, handle: Handle, branch: Branch = "", start: Start = 0
+        self, conversation: ConversationName, handle: HandleText, branch: BranchId = "", start: Start = 0
     ) -> str:
         asked = read_arguments({"what": handle, "start": start})
         read_handle(asked.what)

@@ -98,7 +98,7 @@ def _with_block(message: Message, block: str, dialect: Dialect) -> Message:
     return message.with_parts((*message.parts[:-1], structs.replace(last, text=f"{last.text}\n\n{block}")))
 
 
-Rule: TypeAlias = Literal[
+WindowRule: TypeAlias = Literal[
     "bad_arguments",
     "bad_call_id",
     "blank_text",
@@ -127,7 +127,7 @@ Rule: TypeAlias = Literal[
 class Violation(Struct, frozen=True):
     """One broken rule. `index` counts the messages that were verified; it is None for the whole window."""
 
-    rule: Rule
+    rule: WindowRule
     index: int | None
     message: str
     hint: str = ""

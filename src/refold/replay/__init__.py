@@ -21,14 +21,14 @@ from refold.replay.candidate import (
     WHOLE_WINDOW,
     CallsModels,
     Candidate,
+    CandidateMaker,
     HasHandles,
-    Maker,
     Recalls,
     ReplayBudget,
 )
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff, tariff_for
 from refold.replay.facts import REFERENCE, Counting, ReferenceCounter
-from refold.replay.recordings import CountedRecording, Progress, Recording, read_recordings
+from refold.replay.recordings import CountedRecording, ProgressFunction, Recording, read_recordings
 from refold.replay.run import WINDOWS, run
 from refold.replay.score import Score, score
 from refold.replay.table import Cell, Table, TableRow, document, render, tabulate
@@ -41,12 +41,12 @@ __all__ = [
     "WINDOWS",
     "CallsModels",
     "Candidate",
+    "CandidateMaker",
     "Cell",
     "CountedRecording",
     "Counting",
     "HasHandles",
-    "Maker",
-    "Progress",
+    "ProgressFunction",
     "Recalls",
     "Recording",
     "ReferenceCounter",

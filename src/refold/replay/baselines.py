@@ -16,7 +16,7 @@ from msgspec import structs
 from refold.model.message import Message, Part, Text, ToolResult, user
 from refold.model.tokens import TokenCounter
 from refold.model.window import Tool
-from refold.replay.candidate import Maker
+from refold.replay.candidate import CandidateMaker
 from refold.replay.facts import spoken_text
 
 Unit: TypeAlias = tuple[Message, ...]
@@ -177,7 +177,7 @@ class KeepLastWithStub(Baseline):
         return f"[What came before, in numbers: {roles}. Tools called: {tools or 'none'}.]"
 
 
-BASELINES: tuple[Maker, ...] = (
+BASELINES: tuple[CandidateMaker, ...] = (
     NoLimit,
     DropOldest,
     DropToHalf,

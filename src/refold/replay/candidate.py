@@ -186,5 +186,5 @@ class Explains(Protocol):
         ...
 
 
-Maker: TypeAlias = Callable[[], Candidate]
+CandidateMaker: TypeAlias = Callable[[], Candidate]
 """Makes a candidate; a class or a module-level function, so that it can be pickled for another process."""

@@ -77,11 +77,11 @@ REFERENCE = Counting()
 
 # Literals: pieces of a text that cannot be guessed, only remembered
 
-Kind: TypeAlias = Literal["url", "email", "path", "date", "dotted", "id", "snake", "camel", "number"]
+FactKind: TypeAlias = Literal["url", "email", "path", "date", "dotted", "id", "snake", "camel", "number"]
 
 _NAME = r"[A-Za-z_][\w-]*+"
 _SEGMENTS = r"(?:/[\w.@+%-]++)++"
-_SHAPES: dict[Kind, str] = {
+_SHAPES: dict[FactKind, str] = {
     "url": r"""(https?://[^\s<>"'`)\]}]++)""",
     "email": r"[\w.+-]++(@[\w-]++\.[\w.]++)?",
     "path": rf"[\w.@+-]++({_SEGMENTS})?|(~(?:/?[\w.@+-]++)?{_SEGMENTS}|(?:/[\w.@+-]++)?{_SEGMENTS})",
@@ -113,9 +113,9 @@ _RUN = re.compile(r"(?<![A-Za-z0-9_.@+-])[A-Za-z0-9_.@+-]{4097,}+")
 _RUN_END = 2_048
 
 
-def literals(text: str) -> dict[str, Kind]:
+def literals(text: str) -> dict[str, FactKind]:
     """Every literal of a text with its kind."""
-    found: dict[str, Kind] = {}
+    found: dict[str, FactKind] = {}
     for kind, whole in _find_literals(_without_long_runs(text)):
         literal = whole.strip(_TRAILING)
         if _is_long_enough(literal, kind):
@@ -123,7 +123,7 @@ def literals(text: str) -> dict[str, Kind]:
     return found
 
 
-def _find_literals(text: str) -> Iterator[tuple[Kind, str]]:
+def _find_literals(text: str) -> Iterator[tuple[FactKind, str]]:
     """The first literal in a text, then the first one after it, and so on."""
     finders = [_Finder(kind, pattern, text) for kind, pattern in _PATTERNS]
     at = 0
@@ -138,7 +138,7 @@ def _find_literals(text: str) -> Iterator[tuple[Kind, str]]:
 class _Finder:
     """Finds the next literal of one kind. Scans every character at most once."""
 
-    def __init__(self, kind: Kind, pattern: re.Pattern[str], text: str) -> None:
+    def __init__(self, kind: FactKind, pattern: re.Pattern[str], text: str) -> None:
         self.kind, self._pattern, self._text = kind, pattern, text
         self.start = self.stop = -1
         self._scanned = 0
@@ -167,7 +167,7 @@ def _without_long_runs(text: str) -> str:
     return _RUN.sub(lambda run: run[0][:_RUN_END] + run[0][-_RUN_END:], text)
 
 
-def _is_long_enough(literal: str, kind: Kind) -> bool:
+def _is_long_enough(literal: str, kind: FactKind) -> bool:
     if len(literal) > MAX_CHARACTERS:
         return False
     if kind == "path":
@@ -320,7 +320,7 @@ class MessageFacts:
         return self.spoken_text + "".join(calls)
 
     @cached_property
-    def literals(self) -> dict[str, Kind]:
+    def literals(self) -> dict[str, FactKind]:
         return literals(self.text)
 
     @cached_property

@@ -28,7 +28,7 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Prices, TokenCounter
 from refold.model.window import Fixed, Tool
-from refold.replay.candidate import WHOLE_WINDOW, CandidateChange, Maker, ReplayBudget, Writing
+from refold.replay.candidate import WHOLE_WINDOW, CandidateChange, CandidateMaker, ReplayBudget, Writing
 from refold.replay.cost import ANTHROPIC
 from refold.replay.summarisers import BlockingAuthor, OpenSummarisers, ReplaySummarisers
 
@@ -119,7 +119,7 @@ class WrittenCandidate(PresetCandidate):
         return written.summary or super()._summarise(request, folded, frame)
 
 
-def candidates(presets: tuple[str, ...], opened: OpenSummarisers | None = None) -> list[Maker]:
+def candidates(presets: tuple[str, ...], opened: OpenSummarisers | None = None) -> list[CandidateMaker]:
     """Makers for presets by name, each with each of the opened summarisers; without any, with the digest.
 
     Raises:
@@ -133,7 +133,7 @@ def candidates(presets: tuple[str, ...], opened: OpenSummarisers | None = None) 
     return [_maker(name, author, opened.order) for name in presets for author in opened.authors]
 
 
-def _maker(preset: str, author: BlockingAuthor | None, order: ReplaySummarisers) -> Maker:
+def _maker(preset: str, author: BlockingAuthor | None, order: ReplaySummarisers) -> CandidateMaker:
     if author is None:
         return partial(PresetCandidate, preset)
     return partial(WrittenCandidate, preset, author, order.recipe_of(PRESETS[preset].recipe))

@@ -32,7 +32,7 @@ from refold.wire.transcript import holds_conversation
 
 T = TypeVar("T")
 
-Progress: TypeAlias = Callable[[int, int], None]
+ProgressFunction: TypeAlias = Callable[[int, int], None]
 """Called with the amount done and the total."""
 
 _SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
@@ -66,7 +66,7 @@ class _Reported(Struct):
         return Usage(self.input, self.cache_read, self.cache_write, self.output)
 
 
-def read_recordings(path: Path, *, on_progress: Progress | None = None) -> tuple[Recording, ...]:
+def read_recordings(path: Path, *, on_progress: ProgressFunction | None = None) -> tuple[Recording, ...]:
     """Every conversation in a file or a folder, in the order of names and lines; progress is in bytes of the
     files.
 

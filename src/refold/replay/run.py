@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 
 from refold.model.errors import ConfigError
-from refold.replay.candidate import WHOLE_WINDOW, Maker, ReplayBudget, Stopped
+from refold.replay.candidate import WHOLE_WINDOW, CandidateMaker, ReplayBudget, Stopped
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff
 from refold.replay.facts import REFERENCE, Counting
-from refold.replay.recordings import CountedRecording, Progress, Recording
+from refold.replay.recordings import CountedRecording, ProgressFunction, Recording
 from refold.replay.score import Clock, Score, score
 from refold.replay.table import Cell
 
@@ -34,7 +34,7 @@ class _Work(Struct, frozen=True):
     """One recording under some candidates, in all windows that it overflows."""
 
     recording: Recording
-    makers: tuple[Maker, ...]
+    makers: tuple[CandidateMaker, ...]
     windows: tuple[int, ...]
     counting: Counting
     tariffs: tuple[Tariff, ...]
@@ -48,10 +48,10 @@ _Found: TypeAlias = dict[tuple[str, int], Score]
 
 def run(
     recordings: Sequence[Recording],
-    candidates: Sequence[Maker],
+    candidates: Sequence[CandidateMaker],
     windows: Sequence[int] = WINDOWS,
     counting: Counting = REFERENCE,
-    on_progress: Progress | None = None,
+    on_progress: ProgressFunction | None = None,
     *,
     tariffs: Sequence[Tariff] = REFERENCE_TARIFFS,
     clock: Clock = perf_counter,
@@ -108,7 +108,9 @@ def _cells(recordings: Sequence[_Found], names: Sequence[str], window: int) -> I
         yield Cell(name, window, tuple(scores[name, window] for scores in whole) if name in able else ())
 
 
-def _portions(candidates: Sequence[Maker], recordings: int, jobs: int) -> list[tuple[Maker, ...]]:
+def _portions(
+    candidates: Sequence[CandidateMaker], recordings: int, jobs: int
+) -> list[tuple[CandidateMaker, ...]]:
     """The candidates per piece of work: all of them if there are enough recordings, because each process must
     read a recording anew.
     """
@@ -121,7 +123,7 @@ _ENOUGH = 4
 """Pieces of work per process, so that no process waits long for the last one."""
 
 
-def _names(candidates: Sequence[Maker]) -> list[str]:
+def _names(candidates: Sequence[CandidateMaker]) -> list[str]:
     names = [make().name for make in candidates]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

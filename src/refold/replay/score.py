@@ -35,7 +35,7 @@ from refold.replay.recordings import CountedRecording, Recording, Repeats
 
 # Demands: literals that the model needed, as its real reply shows
 
-Band: TypeAlias = Literal["near", "mid", "far"]
+DistanceBand: TypeAlias = Literal["near", "mid", "far"]
 Extract: TypeAlias = Callable[[MessageFacts], Collection[str]]
 
 NEAR = 4
@@ -55,7 +55,7 @@ class Demand(Struct, frozen=True, gc=False):
     """A literal that a reply needed, and whether the context held it."""
 
     literal: str
-    band: Band
+    band: DistanceBand
     kept: bool
     bound: bool = False
     """True if it stands with words of its original surroundings: a fact, and not an entry of a list."""
@@ -115,7 +115,7 @@ class RepeatedTexts:
         return not context.numbers.isdisjoint(self._holders.get(text, ()))
 
 
-def band(distance: int, window: int) -> Band:
+def band(distance: int, window: int) -> DistanceBand:
     if distance * NEAR < window:
         return "near"
     return "mid" if distance < window else "far"
@@ -288,7 +288,7 @@ class Score(Struct, frozen=True):
     valid: int
     fits: int
     fill: float
-    bands: dict[Band, Ratio]
+    bands: dict[DistanceBand, Ratio]
     bound: Ratio
     recalled: int | None
     """None if the candidate cannot recall."""
@@ -463,7 +463,7 @@ class _Replay:
         sources = (self.script.body[index] for index in latest)
         return Demand(literal, where, kept, is_bound(literal, sources, context))
 
-    def _band(self, mentioned: int, now: int) -> Band:
+    def _band(self, mentioned: int, now: int) -> DistanceBand:
         """By the tokens since the message that mentioned it last, including that message."""
         return band(self.script.offsets[now] - self.script.offsets[mentioned], self.window)
 
@@ -545,7 +545,7 @@ class _Replay:
 
 def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[str]) -> Score:
     demands = [demand for call in calls for demand in call.demands]
-    bands: dict[Band, Ratio] = {
+    bands: dict[DistanceBand, Ratio] = {
         name: Ratio.of(demand.kept for demand in demands if demand.band == name)
         for name in ("near", "mid", "far")
     }

@@ -82,7 +82,7 @@ class WrittenSummary(Struct, frozen=True):
     writing: Writing
 
 
-class Author:
+class ReplayAuthor:
     """One model. It is called on one event loop, for callers on any thread."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Author:
 class _MeteredUpstream:
     """Meters one summary: stands between the summariser and the model, and in front of the cache."""
 
-    def __init__(self, author: Author) -> None:
+    def __init__(self, author: ReplayAuthor) -> None:
         self._author = author
         self.calls, self.usage = 0, Usage()
         self._asked = Usage()
@@ -392,7 +392,7 @@ class Stopwatch(threading.local):
 class BlockingAuthor:
     """An author, called from blocking code."""
 
-    def __init__(self, author: Author, loop: asyncio.AbstractEventLoop, clock: Stopwatch) -> None:
+    def __init__(self, author: ReplayAuthor, loop: asyncio.AbstractEventLoop, clock: Stopwatch) -> None:
         self._author, self._loop, self._clock = author, loop, clock
 
     @property
@@ -496,7 +496,7 @@ def open_summarisers(
             spent = None if one.prices is None else 0.0
             spending = Spending(one.spec, provider.model, one.prices, one.priced_as, spent=spent)
             cache = KeptInFiles(folder, one.address)
-            author = Author(writer, spending, cache=cache, limit=limit, on_call=on_call)
+            author = ReplayAuthor(writer, spending, cache=cache, limit=limit, on_call=on_call)
             return BlockingAuthor(author, loop, clock)
 
         yield OpenSummarisers(

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from refold.core.search.query import Query, Term, parse_query
-from refold.core.search.rank import Match, Place, rank_sessions
+from refold.core.search.rank import Match, MessagePlace, rank_sessions
 from refold.core.search.terms import Phrase, spaced
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.summary import Summary
@@ -122,7 +122,7 @@ class _Texts:
             if self._is_match(words, chosen) and self._is_wanted(head, seq)
         ]
 
-    def findable(self, places: Sequence[Place]) -> Generator[Any, Any, set[Place]]:
+    def findable(self, places: Sequence[MessagePlace]) -> Generator[Any, Any, set[MessagePlace]]:
         yield from ()
         heads = {head.branch: head for head in self._texts}
         return {

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from refold.core.digest.facts import text_of
 from refold.core.search.query import Query, Term
-from refold.core.search.rank import Match, Place, rank_messages, rarity
+from refold.core.search.rank import Match, MessagePlace, rank_messages, rarity
 from refold.model.errors import Damaged
 from refold.model.message import Reasoning
 from refold.ports.records import SearchHit, Session, read_body
@@ -48,7 +48,7 @@ class MatchSource(Protocol):
         """Messages that have one of the chosen terms, at most `CONSIDERED`, the newest, with the counts of all terms."""
         ...
 
-    def findable(self, places: Sequence[Place]) -> Generator[Any, Any, set[Place]]:
+    def findable(self, places: Sequence[MessagePlace]) -> Generator[Any, Any, set[MessagePlace]]:
         """Those of the places that are messages of a person or a model that a search may find."""
         ...
 

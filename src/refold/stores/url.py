@@ -28,7 +28,7 @@ from refold.ports.store import Store
 from refold.stores.sql.migrations import Tables
 
 FILE = "refold.db"
-Kind: TypeAlias = Literal["sqlite", "memory", "postgresql", "plugin"]
+StoreKind: TypeAlias = Literal["sqlite", "memory", "postgresql", "plugin"]
 Warn: TypeAlias = Callable[[str], None]
 WARN: ContextVar[Warn | None] = ContextVar("WARN", default=None)
 """Takes the warnings about URLs of a caller whose lines are not on the stack: `refold.sync` works in a thread of its own."""
@@ -113,7 +113,7 @@ async def _open_with_plugin(url: str) -> Store:
     return store
 
 
-def kind_of(url: str) -> Kind:
+def kind_of(url: str) -> StoreKind:
     """
     Raises:
         ConfigError: the URL names no known kind of store.

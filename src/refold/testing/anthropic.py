@@ -12,7 +12,7 @@ import msgspec
 
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
-from refold.testing.script import Finish, Json, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
+from refold.testing.script import Finish, JsonObject, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
 
 OPENING = 1
 """Events before the first one with content."""
@@ -37,7 +37,7 @@ _ERRORS = {
 }  # fmt: skip
 
 
-def body(spoken: NumberedReply) -> Json:
+def body(spoken: NumberedReply) -> JsonObject:
     return {
         **_head(spoken),
         "content": [_block(part) for part in spoken.parts],
@@ -59,7 +59,7 @@ def events(spoken: NumberedReply) -> list[ReplyEvent]:
     return [*found, _event("message_delta", delta=delta, usage=usage), _event("message_stop")]
 
 
-def error(refuse: Refuse, number: int) -> Json:
+def error(refuse: Refuse, number: int) -> JsonObject:
     kind, message = _ERRORS.get(refuse.status) or _ERRORS[500 if refuse.status >= 500 else 400]
     details = {"type": refuse.type or kind, "message": refuse.message or message}
     return {"type": "error", "error": details, "request_id": f"req_{number}"}
@@ -70,7 +70,7 @@ def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:  
     return ReplyEvent(error(refuse, spoken.number), "error")
 
 
-def usage_of(usage: Usage, written_1h: int = 0) -> Json:
+def usage_of(usage: Usage, written_1h: int = 0) -> JsonObject:
     written = {
         "ephemeral_5m_input_tokens": usage.cache_write - written_1h,
         "ephemeral_1h_input_tokens": written_1h,
@@ -85,12 +85,12 @@ def usage_of(usage: Usage, written_1h: int = 0) -> Json:
     }
 
 
-def _output(usage: Usage) -> Json:
+def _output(usage: Usage) -> JsonObject:
     details = {"thinking_tokens": usage.reasoning}
     return {"output_tokens": usage.output, "output_tokens_details": details}
 
 
-def _head(spoken: NumberedReply) -> Json:
+def _head(spoken: NumberedReply) -> JsonObject:
     return {
         "id": f"msg_{spoken.number}",
         "type": "message",
@@ -111,7 +111,7 @@ def _start(spoken: NumberedReply) -> ReplyEvent:
     return _event("message_start", message={**_head(spoken), "usage": usage})
 
 
-def _block(part: ReplyPart) -> Json:
+def _block(part: ReplyPart) -> JsonObject:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text, "citations": None}
     if isinstance(part, Reasoning):
@@ -138,14 +138,14 @@ def _block_events(index: int, part: ReplyPart) -> Iterator[ReplyEvent]:
     yield _event("content_block_stop", index=index)
 
 
-def _empty_block(part: ReplyPart) -> Json:
+def _empty_block(part: ReplyPart) -> JsonObject:
     """A block at the start of its stream, with empty content."""
     block = _block(part)
     empty = {"text": "", "thinking": "", "signature": "", "input": {}}
     return {key: empty.get(key, value) if key != "type" else value for key, value in block.items()}
 
 
-def _deltas(part: ReplyPart) -> Iterator[Json]:
+def _deltas(part: ReplyPart) -> Iterator[JsonObject]:
     if isinstance(part, Text):
         yield from _delta_events("text_delta", "text", pieces(part.text))
     elif isinstance(part, ToolCall):
@@ -155,6 +155,6 @@ def _deltas(part: ReplyPart) -> Iterator[Json]:
         yield {"type": "signature_delta", "signature": part.signature}
 
 
-def _delta_events(kind: str, key: str, texts: list[str]) -> Iterator[Json]:
+def _delta_events(kind: str, key: str, texts: list[str]) -> Iterator[JsonObject]:
     for text in texts:
         yield {"type": kind, key: text}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
-from refold.testing.script import Finish, Json, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
+from refold.testing.script import Finish, JsonObject, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
 
 CREATED = 1_750_000_000
 """The time of all replies: a real clock would not be deterministic."""
@@ -36,7 +36,7 @@ _ERRORS = {
 }  # fmt: skip
 
 
-def body(spoken: NumberedReply) -> Json:
+def body(spoken: NumberedReply) -> JsonObject:
     choice = {
         "index": 0,
         "message": _message(spoken),
@@ -50,7 +50,7 @@ def events(spoken: NumberedReply) -> list[ReplyEvent]:
     head = _head(spoken, "chat.completion.chunk")
     if spoken.include_usage:
         head["usage"] = None
-    deltas: list[Json] = [{"role": "assistant", "content": ""}, *_deltas(spoken)]
+    deltas: list[JsonObject] = [{"role": "assistant", "content": ""}, *_deltas(spoken)]
     found = [_chunk(head, delta) for delta in deltas]
     found.append(_chunk(head, {}, _FINISH[spoken.finish]))
     if spoken.include_usage:
@@ -58,7 +58,7 @@ def events(spoken: NumberedReply) -> list[ReplyEvent]:
     return [*found, DONE]
 
 
-def error(refuse: Refuse, number: int) -> Json:  # noqa: ARG001
+def error(refuse: Refuse, number: int) -> JsonObject:  # noqa: ARG001
     kind, code, message = _ERRORS.get(refuse.status) or _ERRORS[500 if refuse.status >= 500 else 400]
     text = refuse.message or message
     given = refuse.code if refuse.message or refuse.code else code
@@ -70,7 +70,7 @@ def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:  
     return ReplyEvent(error(refuse, spoken.number))
 
 
-def usage_of(usage: Usage) -> Json:
+def usage_of(usage: Usage) -> JsonObject:
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.output,
@@ -80,13 +80,13 @@ def usage_of(usage: Usage) -> Json:
     }
 
 
-def _head(spoken: NumberedReply, kind: str) -> Json:
+def _head(spoken: NumberedReply, kind: str) -> JsonObject:
     return {"id": f"chatcmpl-{spoken.number}", "object": kind, "created": CREATED, "model": spoken.model}
 
 
-def _message(spoken: NumberedReply) -> Json:
+def _message(spoken: NumberedReply) -> JsonObject:
     refuses = spoken.finish == "refusal"
-    message: Json = {"role": "assistant", "content": None, "refusal": None}
+    message: JsonObject = {"role": "assistant", "content": None, "refusal": None}
     if any(isinstance(part, Text) for part in spoken.parts) or not spoken.calls:
         message["refusal" if refuses else "content"] = spoken.text
     if spoken.thoughts:
@@ -96,18 +96,18 @@ def _message(spoken: NumberedReply) -> Json:
     return message
 
 
-def _call(call: ToolCall) -> Json:
+def _call(call: ToolCall) -> JsonObject:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def _chunk(head: Json, delta: Json, finish: str | None = None) -> ReplyEvent:
+def _chunk(head: JsonObject, delta: JsonObject, finish: str | None = None) -> ReplyEvent:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
     return ReplyEvent({**head, "choices": [choice]})
 
 
-def _deltas(spoken: NumberedReply) -> list[Json]:
+def _deltas(spoken: NumberedReply) -> list[JsonObject]:
     text_key = "refusal" if spoken.finish == "refusal" else "content"
-    found: list[Json] = []
+    found: list[JsonObject] = []
     calls = 0
     for part in spoken.parts:
         found += _part_deltas(part, text_key, calls)
@@ -115,11 +115,11 @@ def _deltas(spoken: NumberedReply) -> list[Json]:
     return found
 
 
-def _part_deltas(part: ReplyPart, text_key: str, calls: int) -> list[Json]:
+def _part_deltas(part: ReplyPart, text_key: str, calls: int) -> list[JsonObject]:
     if isinstance(part, Text):
         return [{text_key: piece} for piece in pieces(part.text)]
     if isinstance(part, Reasoning):
         return [{"reasoning_content": piece} for piece in pieces(part.text)]
-    first: Json = {**_call(part), "index": calls, "function": {"name": part.name, "arguments": ""}}
+    first: JsonObject = {**_call(part), "index": calls, "function": {"name": part.name, "arguments": ""}}
     rest = [{"index": calls, "function": {"arguments": piece}} for piece in pieces(part.arguments)]
     return [{"tool_calls": [delta]} for delta in (first, *rest)]

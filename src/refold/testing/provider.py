@@ -33,7 +33,17 @@ from refold.model.window import Fixed, Tool, Ttl
 from refold.testing import responses
 from refold.testing.chat import CREATED
 from refold.testing.rules import ProviderLimits, ReadRequest, chains_of, malformed, refuse, refuse_unread
-from refold.testing.script import Answer, Json, NumberedReply, Received, Refuse, ReplyPart, Say, Script, sign
+from refold.testing.script import (
+    Answer,
+    JsonObject,
+    NumberedReply,
+    Received,
+    Refuse,
+    ReplyPart,
+    Say,
+    Script,
+    sign,
+)
 from refold.wire import Request, decode_messages, decode_request
 
 # The bill of a call: its tokens, and the provider's prompt cache
@@ -267,14 +277,14 @@ def _field(request: Request, name: str) -> object:
 _SINCE = "2025-06-15T15:06:40Z"
 
 
-def list_models(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
+def list_models(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> JsonObject:
     found = [model_entry(name, limits, is_anthropic=is_anthropic)]
     if is_anthropic:
         return {"data": found, "has_more": False, "first_id": name, "last_id": name}
     return {"object": "list", "data": found}
 
 
-def model_entry(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Json:
+def model_entry(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> JsonObject:
     if not is_anthropic:
         window = {"max_model_len": limits.window} if limits.window else {}
         return {"id": name, "object": "model", "created": CREATED, "owned_by": "refold", **window}
@@ -289,7 +299,7 @@ def model_entry(name: str, limits: ProviderLimits, *, is_anthropic: bool) -> Jso
     }
 
 
-def token_count(dialect: Dialect, size: int) -> Json:
+def token_count(dialect: Dialect, size: int) -> JsonObject:
     kind = {} if dialect.name == "anthropic" else {"object": "response.input_tokens"}
     return {**kind, "input_tokens": size}
 
@@ -310,7 +320,7 @@ class _Wanted(Struct, frozen=True):
         return [self.input] if isinstance(self.input, str) else self.input
 
 
-def embed_texts(body: bytes) -> Json | None:
+def embed_texts(body: bytes) -> JsonObject | None:
     """The answer to a request for vectors; None if the request is invalid, or one of its texts is empty."""
     try:
         wanted = json.decode(body, type=_Wanted)

@@ -12,7 +12,7 @@ from itertools import count
 from refold.model.message import Text, ToolCall
 from refold.model.tokens import Usage
 from refold.testing import chat
-from refold.testing.script import Finish, Json, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
+from refold.testing.script import Finish, JsonObject, NumberedReply, Refuse, ReplyEvent, ReplyPart, pieces
 
 OPENING = 2
 """Events before the first one with content."""
@@ -24,7 +24,7 @@ _INCOMPLETE: dict[Finish, str] = {
 }
 
 
-def body(spoken: NumberedReply) -> Json:
+def body(spoken: NumberedReply) -> JsonObject:
     reason = _INCOMPLETE.get(spoken.finish)
     return {
         **_response(spoken, "incomplete" if reason else "completed"),
@@ -37,14 +37,14 @@ def body(spoken: NumberedReply) -> Json:
 def events(spoken: NumberedReply) -> list[ReplyEvent]:
     whole = body(spoken)
     items = _items(spoken)
-    found: list[Json] = [*_opening(spoken)]
+    found: list[JsonObject] = [*_opening(spoken)]
     for index, item in enumerate(items):
         found += _item_events(item, index)
     found.append({"type": f"response.{whole['status']}", "response": whole})
     return _numbered(found)
 
 
-def error(refuse: Refuse, number: int) -> Json:
+def error(refuse: Refuse, number: int) -> JsonObject:
     return chat.error(refuse, number)
 
 
@@ -57,7 +57,7 @@ def error_event(spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent:
     return _numbered([{"type": "response.failed", "response": failed}], at)[0]
 
 
-def usage_of(usage: Usage) -> Json:
+def usage_of(usage: Usage) -> JsonObject:
     return {
         "input_tokens": usage.prompt,
         "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
@@ -67,7 +67,7 @@ def usage_of(usage: Usage) -> Json:
     }
 
 
-def _response(spoken: NumberedReply, status: str) -> Json:
+def _response(spoken: NumberedReply, status: str) -> JsonObject:
     return {
         "id": response_id(spoken.number),
         "object": "response",
@@ -92,21 +92,21 @@ def response_id(number: int) -> str:
     return f"resp_{number}"
 
 
-def _opening(spoken: NumberedReply) -> list[Json]:
+def _opening(spoken: NumberedReply) -> list[JsonObject]:
     begun = _response(spoken, "in_progress")
     return [{"type": f"response.{word}", "response": begun} for word in ("created", "in_progress")]
 
 
-def _numbered(events: Iterable[Json], first: int = 0) -> list[ReplyEvent]:
+def _numbered(events: Iterable[JsonObject], first: int = 0) -> list[ReplyEvent]:
     numbers = count(first)
     return [ReplyEvent({**data, "sequence_number": next(numbers)}, str(data["type"])) for data in events]
 
 
-def _items(spoken: NumberedReply) -> list[Json]:
+def _items(spoken: NumberedReply) -> list[JsonObject]:
     return [_item(part, f"{spoken.number}_{index}", spoken) for index, part in enumerate(spoken.parts)]
 
 
-def _item(part: ReplyPart, name: str, spoken: NumberedReply) -> Json:
+def _item(part: ReplyPart, name: str, spoken: NumberedReply) -> JsonObject:
     status = "incomplete" if spoken.finish in _INCOMPLETE else "completed"
     if isinstance(part, Text):
         content = [_content(part.text, refuses=spoken.finish == "refusal")]
@@ -121,19 +121,19 @@ def _item(part: ReplyPart, name: str, spoken: NumberedReply) -> Json:
         call = {"call_id": part.id, "name": part.name, "arguments": part.arguments}
         return {"id": f"fc_{name}", "type": "function_call", "status": status, **call}
     summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-    item: Json = {"id": f"rs_{name}", "type": "reasoning", "summary": summary}
+    item: JsonObject = {"id": f"rs_{name}", "type": "reasoning", "summary": summary}
     return {**item, "encrypted_content": part.sealed or part.signature} if spoken.include_sealed else item
 
 
-def _content(text: str, *, refuses: bool) -> Json:
+def _content(text: str, *, refuses: bool) -> JsonObject:
     if refuses:
         return {"type": "refusal", "refusal": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _item_events(item: Json, index: int) -> Iterator[Json]:
+def _item_events(item: JsonObject, index: int) -> Iterator[JsonObject]:
     at = {"item_id": item["id"], "output_index": index}
-    unsaid: Json = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
+    unsaid: JsonObject = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
     empty = {key: unsaid.get(key, value) for key, value in item.items()}
     yield {"type": "response.output_item.added", "output_index": index, "item": empty}
     if item["type"] == "function_call":
@@ -145,19 +145,19 @@ def _item_events(item: Json, index: int) -> Iterator[Json]:
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def _content_events(contents: object, at: Json) -> Iterator[Json]:
+def _content_events(contents: object, at: JsonObject) -> Iterator[JsonObject]:
     assert isinstance(contents, list)
     for index, part in enumerate(contents):
         place = {**at, "content_index": index}
         key = "refusal" if part["type"] == "refusal" else "text"
         yield {"type": "response.content_part.added", **place, "part": {**part, key: ""}}
         kind = f"response.{part['type']}"
-        extra: Json = {"logprobs": []} if key == "text" else {}
+        extra: JsonObject = {"logprobs": []} if key == "text" else {}
         yield from _delta_events(kind, key, part[key], {**place, **extra})
         yield {"type": "response.content_part.done", **place, "part": part}
 
 
-def _summary_events(summary: object, at: Json) -> Iterator[Json]:
+def _summary_events(summary: object, at: JsonObject) -> Iterator[JsonObject]:
     assert isinstance(summary, list)
     for index, part in enumerate(summary):
         place = {**at, "summary_index": index}
@@ -167,7 +167,7 @@ def _summary_events(summary: object, at: Json) -> Iterator[Json]:
         yield {"type": f"{kind}.done", **place, "part": part}
 
 
-def _delta_events(kind: str, key: str, text: str, place: Json) -> Iterator[Json]:
+def _delta_events(kind: str, key: str, text: str, place: JsonObject) -> Iterator[JsonObject]:
     """A text as delta events, and then as a whole."""
     for piece in pieces(text):
         yield {"type": f"{kind}.delta", **place, "delta": piece}

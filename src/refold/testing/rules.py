@@ -20,7 +20,7 @@ from refold.core.verify import count_breakpoints, count_fixed_breakpoints, is_re
 from refold.model.errors import ConfigError, WireError
 from refold.model.message import DialectName, Message, Reasoning
 from refold.model.tokens import Usage
-from refold.model.window import Rule, Violation
+from refold.model.window import Violation, WindowRule
 from refold.testing.script import Answer, Body, Finish, Received, Refuse, Say, sign
 from refold.wire import Request
 
@@ -358,7 +358,7 @@ _OUTPUT_CAPS: dict[DialectName, str] = {
     "responses": "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= {most}, but got {asked} instead.",
     "chat": "max_tokens is too large: {asked}. This model supports at most {most} completion tokens, whereas you provided {asked}.",
 }
-_ANTHROPIC: dict[Rule, str] = {
+_ANTHROPIC: dict[WindowRule, str] = {
     "unanswered_call": "messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after: {calls}. Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
     "orphan_result": "messages.{index}.content.0: unexpected `tool_use_id` found in `tool_result` blocks: {results}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message.",
     "split_results": "messages.{index}.content.0: unexpected `tool_use_id` found in `tool_result` blocks: {results}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message.",
@@ -378,19 +378,23 @@ _ANTHROPIC: dict[Rule, str] = {
     "too_many_breakpoints": "A maximum of 4 blocks with cache_control may be provided. Found {marks}.",
 }  # fmt: skip
 _FIRST_SYSTEM = "messages.0: use the top-level 'system' parameter for the initial system prompt; the directive-only form (content: [] with output_config) is accepted at any position"
-_RESPONSES: dict[Rule, str] = {
+_RESPONSES: dict[WindowRule, str] = {
     "unanswered_call": "No tool output found for function call {calls}.",
     "orphan_result": "No tool call found for function call output with call_id {results}.",
     "duplicate_result": "No tool call found for function call output with call_id {results}.",
     "dangling_reasoning": "Item 'rs_{index}' of type 'reasoning' was provided without its required following item.",
     "bad_call_id": "Invalid 'input[{index}].call_id': string too long. Expected a string with maximum length 64.",
 }
-_CHAT: dict[Rule, str] = {
+_CHAT: dict[WindowRule, str] = {
     "unanswered_call": "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: {calls}",
     "orphan_result": "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
     "duplicate_result": "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
 }  # fmt: skip
-_WORDS: dict[DialectName, dict[Rule, str]] = {"anthropic": _ANTHROPIC, "responses": _RESPONSES, "chat": _CHAT}
+_WORDS: dict[DialectName, dict[WindowRule, str]] = {
+    "anthropic": _ANTHROPIC,
+    "responses": _RESPONSES,
+    "chat": _CHAT,
+}
 
 
 def _refusal_text(violation: Violation, asked: ReadRequest) -> str:

@@ -321,14 +321,14 @@ def overloaded(received: Received) -> Refuse:
 # Server-sent events of a streamed reply. The protocol modules return a list of events; the server
 # decides when and whether to send each, so that a stream can be cut at any event.
 
-Json: TypeAlias = dict[str, object]
+JsonObject: TypeAlias = dict[str, object]
 
 PIECE = 24
 """Characters of text in one event: a few words, so that a sentence takes several."""
 
 
 class ReplyEvent(Struct, frozen=True):
-    data: Json | str
+    data: JsonObject | str
     name: str = ""
 
     def encode(self) -> bytes:

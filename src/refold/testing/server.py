@@ -43,7 +43,7 @@ from refold.testing.script import (
     Answer,
     Body,
     Broken,
-    Json,
+    JsonObject,
     NumberedReply,
     Received,
     Refuse,
@@ -71,11 +71,11 @@ class WireProtocol(Protocol):
 
     OPENING: int
 
-    def body(self, spoken: NumberedReply) -> Json: ...
+    def body(self, spoken: NumberedReply) -> JsonObject: ...
 
     def events(self, spoken: NumberedReply) -> list[ReplyEvent]: ...
 
-    def error(self, refuse: Refuse, number: int) -> Json: ...
+    def error(self, refuse: Refuse, number: int) -> JsonObject: ...
 
     def error_event(self, spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent: ...
 
@@ -169,7 +169,7 @@ class OpenRequest:
                 await asyncio.sleep(self.between_s)
         return response
 
-    def _json(self, status: int, value: Json, headers: dict[str, str] | None = None) -> web.Response:
+    def _json(self, status: int, value: JsonObject, headers: dict[str, str] | None = None) -> web.Response:
         return self._whole(status, msgspec.json.encode(value), JSON, headers or {})
 
     def _whole(self, status: int, content: bytes, kind: str, headers: dict[str, str]) -> web.Response:

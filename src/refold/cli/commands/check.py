@@ -12,7 +12,7 @@ import typer
 from msgspec import Struct
 
 from refold.cli import output
-from refold.cli.options import File, Json, SizeOptions, TranscriptOptions, expanded
+from refold.cli.options import FileArgument, JsonOption, SizeOptions, TranscriptOptions, expanded
 from refold.cli.output import ALARM, plural
 from refold.model.window import Violation, Window
 
@@ -29,14 +29,14 @@ def declare(app: typer.Typer) -> None:
 
 
 def check(
-    file: File,
+    file: FileArgument,
     *,
     as_request: Annotated[
         bool, typer.Option("--as-request", help="Add the rules for a request that is about to be sent.")
     ] = False,
     sizes: SizeOptions,
     reads: TranscriptOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List the rules of its format that a transcript breaks.
 

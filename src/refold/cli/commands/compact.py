@@ -19,7 +19,7 @@ from msgspec import Struct
 from refold.cli import output
 from refold.cli.options import (
     BranchId,
-    Json,
+    JsonOption,
     Preset,
     ShowsDiff,
     SizeOptions,
@@ -123,7 +123,7 @@ def compact(
     ] = "",
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Make a transcript or a stored conversation smaller, and say what was done and why.
 

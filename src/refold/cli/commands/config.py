@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, WholeLines
+from refold.cli.options import JsonOption, WholeLines
 from refold.cli.output import plain, plural
 from refold.model.errors import ConfigError
 
@@ -66,7 +66,7 @@ def show(
     origin: Annotated[
         bool, typer.Option("--origin", help="Say of each that is set where it comes from.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Show the settings that hold here, as TOML: from the environment, the project's file and your own.
 
@@ -102,7 +102,7 @@ def check(
             metavar="FILE", help="A file of settings. Default: all that holds here.", show_default=False
         ),
     ] = "",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List what is wrong with a file of settings, or with all that holds here.
 

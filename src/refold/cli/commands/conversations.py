@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct, structs
 
 from refold.cli import output
-from refold.cli.options import Json, Limit, StoreOptions, expanded
+from refold.cli.options import JsonOption, LimitOption, StoreOptions, expanded
 from refold.cli.output import align, plain, plural, when
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def conversations(
         typer.Argument(metavar="WORDS", help="Words in the name or the title.", show_default=False),
     ] = "",
     *,
-    limit: Limit = 50,
+    limit: LimitOption = 50,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List stored conversations, the latest first.
 

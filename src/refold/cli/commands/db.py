@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Protocol, cast, runtime_c
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, StoreUrl, WholeLines
+from refold.cli.options import JsonOption, StoreUrl, WholeLines
 from refold.cli.output import plain, plural
 from refold.model.errors import ConfigError, Damaged, MissingExtra, StoreError
 
@@ -76,7 +76,7 @@ class Rewritten(Protocol):
     async def vacuum(self) -> tuple[int, int]: ...
 
 
-def upgrade(store: StoreUrl = "", as_json: Json = False) -> int:
+def upgrade(store: StoreUrl = "", as_json: JsonOption = False) -> int:
     """Bring a store to the tables of this version. Every command that writes does so when it opens one; a newer store is refused."""
     from refold.cli.store_access import EVERYTHING, with_store
 
@@ -109,7 +109,7 @@ BACKFILL_BATCH = 1_000
 """Rows of one transaction: other writers wait for some tens of milliseconds."""
 
 
-def backfill(store: StoreUrl = "", as_json: Json = False) -> int:
+def backfill(store: StoreUrl = "", as_json: JsonOption = False) -> int:
     """Complete a store of an earlier version: the sums by day, each call and compaction once, and the vectors of messages.
 
     The sums stay when a conversation is deleted; without an embedder there are no vectors. The store can be in use meanwhile, and the command can be stopped and run again.
@@ -137,7 +137,7 @@ def backfill(store: StoreUrl = "", as_json: Json = False) -> int:
     return with_store(store, act, tables="checked")
 
 
-def check(store: StoreUrl = "", as_json: Json = False) -> int:
+def check(store: StoreUrl = "", as_json: JsonOption = False) -> int:
     """Check the database itself: its structure, its references, the bytes of every message.
 
     The exit code is 1 if there is a fault. `refold doctor` checks what the rows mean.
@@ -174,7 +174,7 @@ def _list_faults(found: Sequence[str], *, as_json: bool) -> int:
 def backup(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The file to write.", show_default=False)],
     store: StoreUrl = "",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Copy the database into a new file, as it is at one moment, while others go on writing.
 
@@ -193,7 +193,7 @@ def backup(
     return with_store(store, act, tables="any")
 
 
-def vacuum(store: StoreUrl = "", as_json: Json = False) -> int:
+def vacuum(store: StoreUrl = "", as_json: JsonOption = False) -> int:
     """Write an SQLite file anew, without the room and the remains of what was deleted; others wait to write meanwhile.
 
     Files of up to 64 MB are written anew by every deletion, so they need no vacuum.
@@ -221,7 +221,7 @@ def export_all(
         ),
     ] = "",
     store: StoreUrl = "",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Write every conversation as lines of JSON, to be put into any other store.
 
@@ -252,7 +252,7 @@ def export_all(
     return with_store(store, act, tables="checked")
 
 
-def import_all(path: Archive, store: StoreUrl = "", as_json: Json = False) -> int:
+def import_all(path: Archive, store: StoreUrl = "", as_json: JsonOption = False) -> int:
     """Put the conversations of an archive into a store.
 
     Each is put in whole or not at all. One whose name is there already stays as it is, and the exit code is 1.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, StoreOptions, expanded
+from refold.cli.options import JsonOption, StoreOptions, expanded
 from refold.cli.output import plain, plural
 from refold.model.errors import ConfigError
 
@@ -28,7 +28,7 @@ def delete(
     everything: Annotated[bool, typer.Option("--all", help="Every conversation of the owner.")] = False,
     is_sure: Annotated[bool, typer.Option("--yes", help="Needed with --all.")] = False,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Delete a conversation for good: messages, summaries, search index, calls.
 

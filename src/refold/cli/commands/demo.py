@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, at_least, token_count
+from refold.cli.options import JsonOption, at_least, token_count
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -56,7 +56,7 @@ def demo(
             show_default=False,
         ),
     ] = "",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Watch a long agent session stay inside a small window.
 

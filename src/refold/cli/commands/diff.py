@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
+from refold.cli.options import BranchId, Conv, JsonOption, StoreOptions, expanded
 from refold.cli.output import align, plain, short, when
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def diff(
     ] = False,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Show every message before and after a compaction.
 

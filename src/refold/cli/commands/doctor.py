@@ -12,7 +12,7 @@ import typer
 from msgspec import structs
 
 from refold.cli import output
-from refold.cli.options import Json, StoreOptions, expanded
+from refold.cli.options import JsonOption, StoreOptions, expanded
 from refold.cli.output import ALARM, plain, plural, short
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def doctor(
     ] = "",
     *,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Check that every stored message is in its place, once, and can be reached.
 

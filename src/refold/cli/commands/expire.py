@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, StoreOptions, expanded
+from refold.cli.options import JsonOption, StoreOptions, expanded
 from refold.cli.output import plain, plural, when
 from refold.model.errors import ConfigError
 
@@ -40,7 +40,7 @@ def expire(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Delete the conversations that were not used for a span of time.
 

@@ -14,7 +14,7 @@ import typer
 from msgspec import Raw
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
+from refold.cli.options import BranchId, Conv, JsonOption, StoreOptions, expanded
 from refold.cli.output import plain, plural
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import StoreError
@@ -47,7 +47,7 @@ def export(
     lines: Annotated[bool, typer.Option("--lines", help="One message to a line (JSONL).")] = False,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Write a conversation as a transcript to stdout.
 

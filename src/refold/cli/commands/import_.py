@@ -12,7 +12,7 @@ import typer
 from msgspec import Raw
 
 from refold.cli import output
-from refold.cli.options import File, Json, StoreOptions, TranscriptOptions, expanded
+from refold.cli.options import FileArgument, JsonOption, StoreOptions, TranscriptOptions, expanded
 from refold.cli.output import plain, plural
 from refold.model.errors import ConfigError, StoreError
 
@@ -34,7 +34,7 @@ def declare(app: typer.Typer) -> None:
 
 
 def import_(
-    file: File,
+    file: FileArgument,
     *,
     name: Annotated[
         str, typer.Option("--as", metavar="CONV", help="The name to keep it under.", show_default=False)
@@ -47,7 +47,7 @@ def import_(
     ] = False,
     reads: TranscriptOptions,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Keep a transcript as a stored conversation.
 

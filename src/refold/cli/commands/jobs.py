@@ -9,7 +9,7 @@ import typer
 from msgspec import structs
 
 from refold.cli import output
-from refold.cli.options import Json, StoreUrl
+from refold.cli.options import JsonOption, StoreUrl
 from refold.cli.output import align, plain, plural, when
 from refold.model.errors import ConfigError
 
@@ -31,7 +31,7 @@ def jobs(
     ] = None,
     retry_all: Annotated[bool, typer.Option("--retry-all", help="Run every failed job again.")] = False,
     store: StoreUrl = "",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List the background jobs that wait, run or have failed, or run failed ones again.
 

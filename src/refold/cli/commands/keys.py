@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, StoreOptions, WholeLines, expanded
+from refold.cli.options import JsonOption, StoreOptions, WholeLines, expanded
 from refold.cli.output import align, plain, when
 from refold.model.errors import NotFound
 
@@ -39,7 +39,7 @@ def create(
         bool, typer.Option("--admin", help="Let it see the operations' settings: store, upstreams, files.")
     ] = False,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Make a key for a client of the gateway, and print it once: it is not stored.
 
@@ -65,7 +65,7 @@ def create(
     return with_store(place.url, act, begins=True)
 
 
-def list_all(*, place: StoreOptions, as_json: Json = False) -> int:
+def list_all(*, place: StoreOptions, as_json: JsonOption = False) -> int:
     """List an owner's keys by their ids, revoked ones too."""
     from refold.cli.store_access import with_store
 
@@ -89,7 +89,7 @@ def revoke(
     ],
     *,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """End a key for good. A gateway that runs refuses it within five seconds."""
     from refold.cli.store_access import by_prefix, with_store

@@ -9,7 +9,7 @@ import typer
 from msgspec import structs
 
 from refold.cli import output
-from refold.cli.options import Json, StoreOptions, expanded
+from refold.cli.options import JsonOption, StoreOptions, expanded
 from refold.cli.output import align, plain, when
 from refold.model.errors import NotFound
 
@@ -34,7 +34,7 @@ def limits(
         ),
     ] = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List the windows that were learnt from refusals, or forget one.
 

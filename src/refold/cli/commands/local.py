@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, WholeLines
+from refold.cli.options import JsonOption, WholeLines
 
 
 def declare(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def install() -> int:
     return 0
 
 
-def status(as_json: Json = False) -> int:
+def status(as_json: JsonOption = False) -> int:
     """Say whether the local model can run: its weights, and the extra that runs them. The exit code is 1 if it cannot."""
     from refold.local import missing_steps, weights_path
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json
+from refold.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from refold.tokens import Model
@@ -31,7 +31,7 @@ def models(
         str, typer.Argument(metavar="PATTERN", help="A part of the name.", show_default=False)
     ] = "",
     show_all: Annotated[bool, typer.Option("--all", help="Show every match, not only the first 50.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List known models with their windows and prices.
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, SizeOptions, StoreOptions, SummariserOptions, expanded
+from refold.cli.options import (
+    BranchId,
+    Conv,
+    JsonOption,
+    SizeOptions,
+    StoreOptions,
+    SummariserOptions,
+    expanded,
+)
 from refold.cli.output import short
 
 if TYPE_CHECKING:
@@ -24,7 +32,7 @@ def new(
     summariser: SummariserOptions,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Begin a new session of a conversation, with an empty window.
 

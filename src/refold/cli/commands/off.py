@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Conv, Json, StoreOptions, expanded
+from refold.cli.options import Conv, JsonOption, StoreOptions, expanded
 from refold.cli.output import plain, plural
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def off(
     ] = "",
     *,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Switch a conversation off: its requests are passed on unchanged.
 
@@ -38,7 +38,7 @@ def off(
     return _switch(conv, place, on=False, as_json=as_json)
 
 
-def on(conv: Conv, *, place: StoreOptions, as_json: Json = False) -> int:
+def on(conv: Conv, *, place: StoreOptions, as_json: JsonOption = False) -> int:
     """Switch a conversation on again, after `refold off`.
 
     Its next request brings the messages that were not stored in the meantime.

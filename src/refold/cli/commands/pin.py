@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, SizeOptions, StoreOptions, SummariserOptions, expanded
+from refold.cli.options import (
+    BranchId,
+    Conv,
+    JsonOption,
+    SizeOptions,
+    StoreOptions,
+    SummariserOptions,
+    expanded,
+)
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
@@ -27,7 +35,7 @@ def pin(
     *,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Keep a message in the window: no stage and no summary takes it out until it is unpinned.
 
@@ -43,7 +51,7 @@ def unpin(
     *,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Let a pinned message be shortened and summarised again."""
     return _pin(conv, handle, branch, place, is_pin=False, as_json=as_json)

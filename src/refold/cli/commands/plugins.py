@@ -10,7 +10,7 @@ import typer
 from msgspec import Struct, structs
 
 from refold.cli import output
-from refold.cli.options import Json, WholeLines, expanded
+from refold.cli.options import JsonOption, WholeLines, expanded
 from refold.cli.output import align, plain
 from refold.model.errors import ConfigError, PluginError, RefoldError
 
@@ -45,7 +45,7 @@ def declare(app: typer.Typer) -> None:
     app.add_typer(plugins, name="plugins")
 
 
-def list_all(*, as_json: Json = False) -> int:
+def list_all(*, as_json: JsonOption = False) -> int:
     """List the plugins of installed packages and of the files in the settings, and those that cannot be loaded.
 
     The exit code is 1 if one cannot be loaded.
@@ -88,7 +88,7 @@ def check(
         ),
     ] = "",
     *,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Try a plugin: play a conversation with tools in a small window in the three formats, and check everything it returns.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded, token_count
+from refold.cli.options import BranchId, Conv, JsonOption, StoreOptions, expanded, token_count
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
@@ -34,7 +34,7 @@ def recall(
     ] = 1_000,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Bring back an original by its handle, as it came.
 

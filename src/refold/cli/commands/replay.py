@@ -14,7 +14,7 @@ import typer
 from refold.cli import output
 from refold.cli.options import (
     SUMMARISER_METAVAR,
-    Json,
+    JsonOption,
     OptionGroup,
     at_least,
     expanded,
@@ -175,7 +175,7 @@ def replay(
         str,
         typer.Option("--report", metavar="FILE", help="Write a page with plots, to be opened in a browser."),
     ] = "",
-    as_json: Json = False,
+    as_json: JsonOption = False,
     summariser: ReplaySummariserOptions,
 ) -> int:
     """Replay recorded conversations under presets, and measure what their contexts still know.

@@ -10,7 +10,7 @@ from refold.cli import output
 from refold.cli.options import (
     BranchId,
     Conv,
-    Json,
+    JsonOption,
     Preset,
     ShowsDiff,
     SizeOptions,
@@ -41,7 +41,7 @@ def rerun(
     diff: ShowsDiff = False,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Do the last compaction of the open session again, on the same messages: by another preset or another model.
 

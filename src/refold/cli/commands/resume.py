@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, SizeOptions, StoreOptions, SummariserOptions, expanded
+from refold.cli.options import (
+    BranchId,
+    Conv,
+    JsonOption,
+    SizeOptions,
+    StoreOptions,
+    SummariserOptions,
+    expanded,
+)
 from refold.cli.output import plain, plural, short
 from refold.model.errors import NotFound
 
@@ -56,7 +64,7 @@ def resume(
     sizes: SizeOptions,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Go on with an earlier session of a conversation: with all its messages where they fit the window, else with its summary.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, Limit, StoreOptions, expanded
+from refold.cli.options import JsonOption, LimitOption, StoreOptions, expanded
 from refold.cli.output import INDENT, harmless, plain, plural, short, when
 from refold.model.errors import ConfigError
 
@@ -37,9 +37,9 @@ def search(
     words_only: Annotated[
         bool, typer.Option("--words-only", help="With --sessions: not by meaning.")
     ] = False,
-    limit: Limit = 20,
+    limit: LimitOption = 20,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Find messages by their words, in every conversation, with handles to recall them.
 

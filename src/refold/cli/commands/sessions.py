@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
+from refold.cli.options import BranchId, Conv, JsonOption, StoreOptions, expanded
 from refold.cli.output import align, plain, plural, short, when
 from refold.model.tokens import Usage
 
@@ -30,7 +30,7 @@ def declare(app: typer.Typer) -> None:
     app.command(epilog="Example: refold sessions support-42")(expanded(sessions))
 
 
-def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json: Json = False) -> int:
+def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json: JsonOption = False) -> int:
     """List the sessions of a conversation, with the tokens and the cost of each.
 
     A session is a range of messages. A compaction closes one and opens the next, which begins with its summary; `refold new` and

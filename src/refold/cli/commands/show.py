@@ -13,7 +13,7 @@ import typer
 from msgspec import structs
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, StoreOptions, expanded
+from refold.cli.options import BranchId, Conv, JsonOption, StoreOptions, expanded
 from refold.cli.output import INDENT, align, plain, plural, short, when
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, NotFound, WireError
@@ -57,7 +57,7 @@ def show(
     calls: Annotated[bool, typer.Option("--calls", help="List the calls instead.")] = False,
     branch: BranchId = "",
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Show every message as it came, also those that were compacted since.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli import output
-from refold.cli.options import Json, StoreOptions, expanded
+from refold.cli.options import JsonOption, StoreOptions, expanded
 from refold.cli.output import align, percent, plain, plural
 from refold.model.errors import ConfigError
 
@@ -54,7 +54,7 @@ def stats(
         bool, typer.Option("--all", help="Of all owners together; --by owner is too.", show_default=False)
     ] = False,
     place: StoreOptions,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Show the tokens that were not sent and the money that was not spent, less what summaries cost.
 

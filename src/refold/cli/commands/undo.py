@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from refold.cli import output
-from refold.cli.options import BranchId, Conv, Json, SizeOptions, StoreOptions, SummariserOptions, expanded
+from refold.cli.options import (
+    BranchId,
+    Conv,
+    JsonOption,
+    SizeOptions,
+    StoreOptions,
+    SummariserOptions,
+    expanded,
+)
 from refold.cli.output import plain, short
 
 if TYPE_CHECKING:
@@ -19,7 +27,7 @@ def declare(app: typer.Typer) -> None:
     app.command(epilog="Example: refold undo support-42")(expanded(undo))
 
 
-def undo(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json: Json = False) -> int:
+def undo(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json: JsonOption = False) -> int:
     """Take back the last compaction of a conversation.
 
     The messages before it are shown again, and its session ends. No message is changed by a compaction or by undoing one. The exit code is 1 if there was nothing to undo.

@@ -21,7 +21,7 @@ QUOTE = "> "
 HEAD = 160
 """Visible characters of a line that decide its reading: the longest marker has about sixty."""
 
-Place: TypeAlias = Literal["digest", "transcript", "summary", "carried", "recalled"]
+LinePlace: TypeAlias = Literal["digest", "transcript", "summary", "carried", "recalled"]
 """The place in which a text is quoted decides which of its lines could be mistaken:
 
 - a digest, whose own sections begin with `##`: every heading;
@@ -141,7 +141,7 @@ def _is_around(one: str) -> bool:
 _SPEAKERS = (
     rf"(?:{_ROLE}|{'|'.join(''.join(map(_character_reading, word)) for word in _FOREIGN.split())}){_LABEL}"
 )
-_MARKERS: dict[Place, re.Pattern[str]] = {
+_MARKERS: dict[LinePlace, re.Pattern[str]] = {
     "digest": _markers("#", _HANDLES, _SPEAKERS, _FRAMES),
     "transcript": _markers(rf"#{{1,6}} ?[*_]{{0,3}}(?:{_SECTIONS})\b", _HANDLES, _SPEAKERS, _FRAMES),
     "summary": _markers(_HANDLES, _FRAMES),
@@ -155,12 +155,12 @@ _ALL_ROLES = _ROLES | {"".join(map(_character_reading, word)) for word in _FOREI
 _OWN = re.compile(r"#[ms][0-9]{1,9}")
 
 
-def quoted_line(line: str, place: Place = "digest") -> str:
+def quoted_line(line: str, place: LinePlace = "digest") -> str:
     """Return one foreign line, quoted if it reads as one of Refold's."""
     return f"{QUOTE}{line}" if is_marker(line, place) else line
 
 
-def quoted_lines(text: str, place: Place = "digest", *, own: str = "", begins_line: bool = False) -> str:
+def quoted_lines(text: str, place: LinePlace = "digest", *, own: str = "", begins_line: bool = False) -> str:
     """Return a foreign text in which no line reads as one of Refold's.
 
     The first line is examined only if the text `begins_line`; without it, the text follows words of Refold on
@@ -175,7 +175,7 @@ def quoted_lines(text: str, place: Place = "digest", *, own: str = "", begins_li
     return "".join(found)
 
 
-def is_marker(line: str, place: Place = "digest") -> bool:
+def is_marker(line: str, place: LinePlace = "digest") -> bool:
     """Return True if a line reads as one of Refold's or as the beginning of a turn."""
     if not line or (line[0] not in _FIRST and " " <= line[0] <= "~" and line[1:2] not in (".", ")")):
         return False
@@ -196,7 +196,7 @@ def is_role(name: str) -> bool:
     return reading(name, 2 * HEAD).lower().strip("0123456789.:/_- ") in _ALL_ROLES
 
 
-def _quote_marker(line: str, place: Place, own: str) -> str:
+def _quote_marker(line: str, place: LinePlace, own: str) -> str:
     if not is_marker(line, place):
         return line
     is_own = own and line.startswith("[") and _OWN.findall(line[:HEAD]) == [own.partition(".")[0]]

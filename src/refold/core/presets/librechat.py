@@ -128,7 +128,7 @@ VARIANTS: dict[str, Policy] = {
 
 Fraction: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
-Words: TypeAlias = Annotated[str, Meta(min_length=1)]
+PlainText: TypeAlias = Annotated[str, Meta(min_length=1)]
 Length: TypeAlias = Annotated[int, Meta(ge=1)]
 PLACE = "summarization"
 """Name of the block in its configuration file."""
@@ -225,8 +225,8 @@ class PresetBlock(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     """The model that writes the summaries; if unset, the conversation's own."""
     parameters: dict[str, object] = {}
     """Fields of the request to that model, except those of `Parameters`."""
-    prompt: Words | None = None
-    update_prompt: Words | None = None
+    prompt: PlainText | None = None
+    update_prompt: PlainText | None = None
     trigger: When | None = None
     reserve_ratio: Annotated[float, Meta(ge=0, lt=1)] | None = None
     max_summary_tokens: Length | None = None

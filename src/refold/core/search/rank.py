@@ -29,7 +29,7 @@ _MEANING = 0.7
 """The share of the list by meaning, where that of the list by words is 1. Of 0.3, 0.5, 0.7 and 1 the one that ranks sessions of
 LoCoMo best; with static vectors 0.3 finds half a percent more turns. Chosen on the set that the figures are measured on."""
 
-Place: TypeAlias = tuple[str, int]
+MessagePlace: TypeAlias = tuple[str, int]
 """A message: its branch and its number."""
 
 
@@ -71,7 +71,7 @@ def rank_messages(
     dampings = [_SATURATION * (1 - _LENGTH + _LENGTH * one.length / _AVERAGE) for one in matches]
     scores = {(one.branch, one.seq): 0.0 for one in matches}
     for place, weight in enumerate(weights):
-        best = dict[Place, float]()
+        best = dict[MessagePlace, float]()
         for match, damping in zip(matches, dampings, strict=True):
             count = match.counts[place]
             if not count:
@@ -136,8 +136,8 @@ def rank_sessions(
 
 
 def fuse(
-    by_words: Sequence[Place], by_meaning: Sequence[Place], whole: Collection[Place] = ()
-) -> list[tuple[Place, float]]:
+    by_words: Sequence[MessagePlace], by_meaning: Sequence[MessagePlace], whole: Collection[MessagePlace] = ()
+) -> list[tuple[MessagePlace, float]]:
     """Merge two ranked lists of messages by reciprocal rank, best first. Of equals, the one that was found by words comes first.
     `whole` are messages that have all of the words: they come before every other.
     """

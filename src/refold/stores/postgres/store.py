@@ -32,7 +32,16 @@ from refold.ports.records import Batch, Head, Session
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import check_numbers, committed, is_one_message, refuse, swapping, text_size
 from refold.stores.sql.migrations import Tables
-from refold.stores.sql.queries import P, Parameters, Row, SqlDialect, Step, T, Transaction, load
+from refold.stores.sql.queries import (
+    P,
+    QueryParameters,
+    QueryStep,
+    SqlDialect,
+    T,
+    TableRow,
+    Transaction,
+    load,
+)
 from refold.stores.sql.store import SqlStore
 from refold.text_work import run_text_work
 
@@ -178,7 +187,7 @@ _DATABASE = re.compile(r"[\w .-]+")
 _SERVER = re.compile(r"[\w./,:-]*")
 """Names, addresses, and folders of sockets."""
 
-Connection: TypeAlias = AsyncConnection[Row]
+PostgresConnection: TypeAlias = AsyncConnection[TableRow]
 
 
 class Patience(Struct, frozen=True):
@@ -221,7 +230,7 @@ class PostgresDriver:
         self._outage: StoreError | None = None
         """Why the server could not be reached; None since it was."""
         self._statements = {name: text.encode() for name, text in load("postgres").items()}
-        self._pool = AsyncConnectionPool[Connection](
+        self._pool = AsyncConnectionPool[PostgresConnection](
             self.conninfo,
             kwargs={"autocommit": True},
             min_size=0,
@@ -294,7 +303,7 @@ class PostgresDriver:
         except (_Lost, Conflict):
             raise unknown_outcome(self.place) from None
 
-    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _attempt(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         try:
             return await self._insist(work)
         except _Lost:
@@ -305,7 +314,7 @@ class PostgresDriver:
         except _Lost:
             raise lost(self.place) from None
 
-    async def _insist(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _insist(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         for left in reversed(range(ATTEMPTS)):
             try:
                 return await self._try(work)
@@ -318,7 +327,7 @@ class PostgresDriver:
                 raise store_error(error, self.place) from None
         raise AssertionError
 
-    async def _try(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _try(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         async with self._pool.connection(HURRIED_S if self._outage else None) as connection:
             self._outage = None
             try:
@@ -328,11 +337,11 @@ class PostgresDriver:
                     raise _Lost from error
                 raise
 
-    async def _look(self, begin: Callable[[], Transaction[T]], connection: Connection) -> T:
+    async def _look(self, begin: Callable[[], Transaction[T]], connection: PostgresConnection) -> T:
         await _set_autocommit(connection, on=True)
         return await self._run(connection, begin())
 
-    async def _look_at_once(self, begin: Callable[[], Transaction[T]], connection: Connection) -> T:
+    async def _look_at_once(self, begin: Callable[[], Transaction[T]], connection: PostgresConnection) -> T:
         await _set_autocommit(connection, on=False)
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         result = await self._run(connection, begin())
@@ -340,7 +349,7 @@ class PostgresDriver:
         return result
 
     async def _commit(
-        self, begin: Callable[[], Transaction[T]], connection: Connection, *, at_length: bool = False
+        self, begin: Callable[[], Transaction[T]], connection: PostgresConnection, *, at_length: bool = False
     ) -> T:
         await _set_autocommit(connection, on=False)
         if at_length:
@@ -354,7 +363,7 @@ class PostgresDriver:
             raise
         return result
 
-    async def _run(self, connection: Connection, transaction: Transaction[T]) -> T:
+    async def _run(self, connection: PostgresConnection, transaction: Transaction[T]) -> T:
         try:
             step = next(transaction)
             while True:
@@ -362,7 +371,7 @@ class PostgresDriver:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    async def _ask(self, connection: Connection, step: Step) -> list[Row]:
+    async def _ask(self, connection: PostgresConnection, step: QueryStep) -> list[TableRow]:
         name, parameters = step
         statement = self._statements[name]
         if not parameters:
@@ -378,7 +387,7 @@ class PostgresDriver:
                 await cursor.executemany(statement, parameters, returning=True)
             return await _all_rows(cursor)
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> PostgresConnection:
         """Make a connection of its own, beside the pool.
 
         Raises:
@@ -389,7 +398,7 @@ class PostgresDriver:
         except (psycopg.Error, OSError) as error:
             raise unreachable(error, self.place, self._password) from None
 
-    async def _settle(self, connection: Connection) -> None:
+    async def _settle(self, connection: PostgresConnection) -> None:
         patience = self._patience
         settings = {
             "statement_timeout": f"{patience.statement_s:.3f}s",
@@ -498,7 +507,7 @@ def _place(url: str, given: Mapping[str, Any]) -> str:
     return f"{database} on {host}" if is_clear else ""
 
 
-def _check_server(connection: Connection, place: str) -> None:
+def _check_server(connection: PostgresConnection, place: str) -> None:
     if connection.info.server_version < OLDEST:
         raise StoreError(
             f"the server is older than PostgreSQL {OLDEST // 10_000}",
@@ -513,13 +522,13 @@ def _check_server(connection: Connection, place: str) -> None:
         )
 
 
-async def _set_autocommit(connection: Connection, *, on: bool) -> None:
+async def _set_autocommit(connection: PostgresConnection, *, on: bool) -> None:
     """A read needs no transaction, which would take two more round trips to the server."""
     if connection.autocommit != on:
         await connection.set_autocommit(on)
 
 
-async def _all_rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
+async def _all_rows(cursor: psycopg.AsyncCursor[TableRow]) -> list[TableRow]:
     """The rows of a statement, for all its parameters together."""
     rows = await _rows(cursor)
     while cursor.nextset():
@@ -527,7 +536,7 @@ async def _all_rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
     return rows
 
 
-async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
+async def _rows(cursor: psycopg.AsyncCursor[TableRow]) -> list[TableRow]:
     # The cursor's own description says the same, and takes longer than all else that is done to a row here.
     result = cursor.pgresult
     return await cursor.fetchall() if result is not None and result.nfields else []
@@ -537,7 +546,7 @@ PART = 2_000
 """Words that the index takes in one piece; the database divides longer texts, see `spell_words`."""
 
 
-def append_parameters(seen: Head, batch: Batch) -> Parameters | None:
+def append_parameters(seen: Head, batch: Batch) -> QueryParameters | None:
     """The parameters of the statement that appends a message; None if the batch is more than one message, or needs a lookup."""
     if not is_one_message(seen, batch):
         return None
@@ -550,7 +559,7 @@ def append_parameters(seen: Head, batch: Batch) -> Parameters | None:
     return {**swapping(seen, batch), **said, "spelt": spelt, "committed_at": batch.at}
 
 
-def append(seen: Head, asked: Parameters) -> Transaction[Head]:
+def append(seen: Head, asked: QueryParameters) -> Transaction[Head]:
     moved = yield "append_message", asked
     return rows.to_head(moved[0]) if moved else (yield from refuse(seen))
 

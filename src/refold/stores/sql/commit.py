@@ -16,11 +16,11 @@ from refold.ports.records import Batch, Head, InstalledCompaction, Session, Stor
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import find_key
 from refold.stores.sql.days import count, count_ended
-from refold.stores.sql.queries import Parameters, Transaction, reach
+from refold.stores.sql.queries import QueryParameters, Transaction, reach
 from refold.stores.sql.queue import take
 from refold.stores.sql.search import embed, forget
 
-Spell: TypeAlias = Callable[[Head, StoredMessage], Parameters]
+Spell: TypeAlias = Callable[[Head, StoredMessage], QueryParameters]
 
 
 def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
@@ -77,7 +77,7 @@ def is_one_message(seen: Head, batch: Batch) -> bool:
     return not (seen.base and batch.messages[0].key)
 
 
-def swapping(seen: Head, batch: Batch) -> Parameters:
+def swapping(seen: Head, batch: Batch) -> QueryParameters:
     """The parameters of the compare-and-swap from the head that the writer read to the next one."""
     return {
         "owner": seen.owner,
@@ -115,7 +115,7 @@ def _steps(batch: Batch) -> int:
     return len(changes) + (batch.opens is not None) + bool(batch.undoes)
 
 
-def _naming(head: Head, title: str) -> Parameters:
+def _naming(head: Head, title: str) -> QueryParameters:
     name = {"owner": head.owner, "id": head.conversation, "title": title}
     return {**name, "folded": rows.folded(head.conversation, title)}
 
@@ -213,6 +213,6 @@ def text_size(batch: Batch) -> int:
     return sum(len(message.body) for message in batch.messages)
 
 
-def encode_messages(seen: Head, batch: Batch) -> dict[int, Parameters]:
+def encode_messages(seen: Head, batch: Batch) -> dict[int, QueryParameters]:
     """Messages as parameters with their words, by number; long texts take a while to split."""
     return {message.seq: rows.with_words(seen, message) for message in batch.messages}

@@ -35,7 +35,7 @@ from refold.ports.records import (
     copied_raw_arrivals,
 )
 from refold.stores.sql import rows
-from refold.stores.sql.queries import EVERYTHING, Row, Transaction
+from refold.stores.sql.queries import EVERYTHING, TableRow, Transaction
 
 _KINDS = get_args(CompactionKind)
 
@@ -163,7 +163,7 @@ def messages(
     head: Head, first: int = 0, last: int | None = None, limit: int | None = None
 ) -> Transaction[list[StoredMessage]]:
     links = yield from line(head, EVERYTHING if last is None else last, first)
-    found: list[Row] = []
+    found: list[TableRow] = []
     left = EVERYTHING if limit is None else limit
     for branch, begins, ends in reversed(links):
         asked = {"branch": branch, "first": max(first, begins), "last": ends, "limit": left - len(found)}
@@ -274,7 +274,7 @@ def summary(head: Head, number: int) -> Transaction[StoredSummary | None]:
 
 def _known(
     head: Head, size: int, name: str, asked: dict[str, object], *, number: int = EVERYTHING
-) -> Transaction[Row | None]:
+) -> Transaction[TableRow | None]:
     """The first row that a query finds in a branch, up to a number, or among the rows that its base had before the fork."""
     branch, base, begins, past = head.branch, head.base, head.base_seq, head.base_number
     while True:

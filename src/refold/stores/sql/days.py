@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from refold.ports.records import CallSum, Compaction, CompactionSum, CountedOutcome, counted
 from refold.stores.sql import rows
-from refold.stores.sql.queries import Row, Transaction
+from refold.stores.sql.queries import TableRow, Transaction
 
 
 def call_days(owner: str, first: int = 0) -> Transaction[list[CallSum]]:
@@ -51,7 +51,7 @@ def count(
         yield "add_compactions", rows.of_compaction_sum(owner, added)
 
 
-def count_ended(owner: str, ended: Iterable[Row]) -> Transaction[None]:
+def count_ended(owner: str, ended: Iterable[TableRow]) -> Transaction[None]:
     """Count compactions that were undone or given up: rows of `is_counted` and a compaction in its new state."""
     for is_counted, *row in ended:
         compaction = rows.to_compaction(tuple(row))

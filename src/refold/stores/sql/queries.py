@@ -27,10 +27,10 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 SqlDialect: TypeAlias = Literal["sqlite", "postgres"]
-Parameters: TypeAlias = Mapping[str, object]
-Row: TypeAlias = tuple[Any, ...]
-Step: TypeAlias = tuple[str, Parameters | Sequence[Parameters]]
-Transaction: TypeAlias = Generator[Step, list[Row], T]
+QueryParameters: TypeAlias = Mapping[str, object]
+TableRow: TypeAlias = tuple[Any, ...]
+QueryStep: TypeAlias = tuple[str, QueryParameters | Sequence[QueryParameters]]
+Transaction: TypeAlias = Generator[QueryStep, list[TableRow], T]
 
 EVERYTHING = 1 << 62
 """Above every count of rows and every message number; it fits the integers of both databases."""

@@ -31,7 +31,7 @@ from refold.ports.records import (
     StoredSummary,
 )
 from refold.stores.search import said, scope
-from refold.stores.sql.queries import Parameters, Row
+from refold.stores.sql.queries import QueryParameters, TableRow
 
 _SUMMARY = msgspec.json.Decoder(Summary)
 _HEAD = (
@@ -60,11 +60,11 @@ def folded(name: str, title: str) -> str:
     return f"{name}\n{title}".casefold()
 
 
-def to_head(row: Row) -> Head:
+def to_head(row: TableRow) -> Head:
     return Head(**dict(zip(_HEAD, row, strict=True)))
 
 
-def to_stored(row: Row) -> StoredMessage:
+def to_stored(row: TableRow) -> StoredMessage:
     seq, role, wire, body, digest, shown, tokens, key, at = row
     return StoredMessage(
         seq=seq,
@@ -79,15 +79,15 @@ def to_stored(row: Row) -> StoredMessage:
     )
 
 
-def to_session(row: Row) -> Session:
+def to_session(row: TableRow) -> Session:
     return Session(**dict(zip(_SESSION, row, strict=True)))
 
 
-def to_compaction(row: Row) -> Compaction:
+def to_compaction(row: TableRow) -> Compaction:
     return Compaction(**dict(zip(_COMPACTION, row, strict=False)))
 
 
-def to_written(row: Row) -> StoredSummary:
+def to_written(row: TableRow) -> StoredSummary:
     which, body, at, carry = row
     return StoredSummary(id=which, summary=to_summary(body), at=at, carry=carry)
 
@@ -103,19 +103,19 @@ def to_summary(body: bytes) -> Summary:
         raise Damaged("a stored summary cannot be read") from None
 
 
-def to_embedding(row: Row) -> Embedding:
+def to_embedding(row: TableRow) -> Embedding:
     session, summary, name, vector, at = row
     return Embedding(session=session, summary=summary, name=name, vector=vector, at=at)
 
 
-def to_client_key(row: Row) -> ClientKey:
+def to_client_key(row: TableRow) -> ClientKey:
     owner, which, digest, name, at, revoked_at, admin = row
     return ClientKey(
         owner=owner, id=which, digest=digest, name=name, at=at, revoked_at=revoked_at, admin=bool(admin)
     )
 
 
-def to_call(row: Row) -> Call:
+def to_call(row: TableRow) -> Call:
     which, branch, session, kind, size, model, *numbers = row
     usage, (receipt, dollars, at, unsent, saved, is_estimated, upstream, recoveries, added_ms) = (
         numbers[:-9],
@@ -141,25 +141,25 @@ def to_call(row: Row) -> Call:
     )
 
 
-def to_queued(row: Row) -> QueuedEntry:
+def to_queued(row: TableRow) -> QueuedEntry:
     which, branch, kind, body, is_begun, at = row
     return QueuedEntry(id=which, branch=branch, kind=kind, body=body, is_begun=bool(is_begun), at=at)
 
 
-def to_command(row: Row) -> CommandEntry:
+def to_command(row: TableRow) -> CommandEntry:
     which, branch, session, size, text, reply, at = row
     return CommandEntry(id=which, branch=branch, session=session, size=size, text=text, reply=reply, at=at)
 
 
-def to_day(row: Row) -> CallSum:
+def to_day(row: TableRow) -> CallSum:
     return structs.replace(_call_sum(row[1:]), day=row[0])
 
 
-def to_conversation_calls(row: Row) -> CallSum:
+def to_conversation_calls(row: TableRow) -> CallSum:
     return structs.replace(_call_sum(row[1:]), conversation=row[0])
 
 
-def _call_sum(row: Row) -> CallSum:
+def _call_sum(row: TableRow) -> CallSum:
     (
         kind,
         model,
@@ -190,18 +190,18 @@ def _call_sum(row: Row) -> CallSum:
     )
 
 
-def to_compaction_day(row: Row) -> CompactionSum:
+def to_compaction_day(row: TableRow) -> CompactionSum:
     return CompactionSum(**dict(zip(CompactionSum.__struct_fields__, row, strict=True)))
 
 
-def to_listed(row: Row) -> Listed:
+def to_listed(row: TableRow) -> Listed:
     *first, input_, cache_read, cache_write, output, reasoning, dollars, estimated, at, updated_at = row
     usage = Usage(input_, cache_read, cache_write, output, reasoning)
     known = dict(zip(_LISTED, first, strict=True))
     return Listed(**known, usage=usage, dollars=dollars, estimated=estimated, at=at, updated_at=updated_at)
 
 
-def to_latest_head(row: Row) -> LatestHead:
+def to_latest_head(row: TableRow) -> LatestHead:
     ordinal, title, at, updated_at, branches, compactions, *head = row
     return LatestHead(
         ordinal=ordinal,
@@ -214,7 +214,7 @@ def to_latest_head(row: Row) -> LatestHead:
     )
 
 
-def of_branch(head: Head) -> Parameters:
+def of_branch(head: Head) -> QueryParameters:
     return {
         "owner": head.owner,
         "id": head.branch,
@@ -228,7 +228,7 @@ def of_branch(head: Head) -> Parameters:
     }
 
 
-def of_message(head: Head, message: StoredMessage) -> Parameters:
+def of_message(head: Head, message: StoredMessage) -> QueryParameters:
     return {
         "owner": head.owner,
         "branch": head.branch,
@@ -245,18 +245,18 @@ def of_message(head: Head, message: StoredMessage) -> Parameters:
     }
 
 
-def with_words(head: Head, message: StoredMessage) -> Parameters:
+def with_words(head: Head, message: StoredMessage) -> QueryParameters:
     """The parameters of a message, with its words for the index."""
     words = spaced(said(message.format, message.body)) if message.is_findable else ""
     return {**of_message(head, message), "scope": scope(head.owner, head.conversation), "words": words}
 
 
-def of_blob(head: Head, body: bytes) -> Parameters:
+def of_blob(head: Head, body: bytes) -> QueryParameters:
     digest = sha256(body).digest()
     return {"owner": head.owner, "conversation": head.conversation, "digest": digest, "body": body}
 
 
-def of_session(head: Head, session: Session) -> Parameters:
+def of_session(head: Head, session: Session) -> QueryParameters:
     return {
         "owner": head.owner,
         "id": session.id,
@@ -273,15 +273,15 @@ def of_session(head: Head, session: Session) -> Parameters:
     }
 
 
-def of_compaction(owner: str, compaction: Compaction) -> Parameters:
+def of_compaction(owner: str, compaction: Compaction) -> QueryParameters:
     return {"owner": owner, "is_counted": True} | structs.asdict(compaction)
 
 
-def of_compaction_sum(owner: str, added: CompactionSum) -> Parameters:
+def of_compaction_sum(owner: str, added: CompactionSum) -> QueryParameters:
     return {"owner": owner} | structs.asdict(added)
 
 
-def of_summary(owner: str, branch: str, written: StoredSummary) -> Parameters:
+def of_summary(owner: str, branch: str, written: StoredSummary) -> QueryParameters:
     body = msgspec.json.encode(written.summary)
     return {
         "owner": owner,
@@ -294,19 +294,19 @@ def of_summary(owner: str, branch: str, written: StoredSummary) -> Parameters:
     }
 
 
-def of_embedding(owner: str, embedding: Embedding) -> Parameters:
+def of_embedding(owner: str, embedding: Embedding) -> QueryParameters:
     return {"owner": owner} | structs.asdict(embedding)
 
 
-def of_call(owner: str, call: Call) -> Parameters:
+def of_call(owner: str, call: Call) -> QueryParameters:
     fields = structs.asdict(call)
     return {"owner": owner, "is_counted": True} | structs.asdict(fields.pop("usage")) | fields
 
 
-def of_queued(head: Head, entry: QueuedEntry) -> Parameters:
+def of_queued(head: Head, entry: QueuedEntry) -> QueryParameters:
     fields = structs.asdict(entry)
     return {**fields, "owner": head.owner, "branch": head.branch}
 
 
-def of_command(owner: str, entry: CommandEntry) -> Parameters:
+def of_command(owner: str, entry: CommandEntry) -> QueryParameters:
     return {"owner": owner} | structs.asdict(entry)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, json, structs
 
 from refold.core.search.query import Query, Term, parse_query
-from refold.core.search.rank import Match, Place, rank_sessions
+from refold.core.search.rank import Match, MessagePlace, rank_sessions
 from refold.core.search.terms import Phrase
 from refold.ports.records import (
     Embedding,
@@ -26,7 +26,7 @@ from refold.ports.records import (
 from refold.stores.search import CONSIDERED, Nearest, find_matches, find_messages, session_holding, within
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import line
-from refold.stores.sql.queries import EVERYTHING, Row, SqlDialect, Transaction
+from refold.stores.sql.queries import EVERYTHING, SqlDialect, TableRow, Transaction
 
 PAGE = 1_000
 """Vectors that are in memory at a time: one to six megabytes."""
@@ -127,7 +127,7 @@ class _Matches:
             return [_read_counts(row, len(chosen) + len(others)) for row in found]
         return _count_positions(found, groups, len(chosen) + len(others))
 
-    def findable(self, places: Sequence[Place]) -> Transaction[set[Place]]:
+    def findable(self, places: Sequence[MessagePlace]) -> Transaction[set[MessagePlace]]:
         ends = dict(self._scope.line)
         within_line = [one for one in places if not ends or one[1] < ends.get(one[0], 0)]
         if not within_line:
@@ -184,14 +184,14 @@ def _spell(values: Sequence[object]) -> str:
     return json.encode(values).decode()
 
 
-def _read_counts(row: Row, terms: int) -> Match:
+def _read_counts(row: TableRow, terms: int) -> Match:
     conversation, branch, seq, held = row
     length, *counts = map(int, held.split())
     assert len(counts) == terms
     return Match(conversation, branch, seq, length, tuple(counts))
 
 
-def _count_positions(found: Sequence[Row], groups: Mapping[Phrase, int], terms: int) -> list[Match]:
+def _count_positions(found: Sequence[TableRow], groups: Mapping[Phrase, int], terms: int) -> list[Match]:
     """Matches from the positions of words. A long message has several rows, one for each part of it."""
     held = dict[tuple[str, str, int], tuple[int, list[int]]]()
     for conversation, branch, seq, length, positions in found:

@@ -39,7 +39,7 @@ from refold.stores.sqlite.writer import (
     QUICK_S,
     Job,
     JobOutcome,
-    Script,
+    SqlScript,
     WorkerPool,
     WorkersStopped,
     attempt,
@@ -89,7 +89,7 @@ class SqliteDriver:
         # A second connection for lookups in the event loop, which must not wait for a lock.
         self._beside, self._turn, self._looked_s = open_reader(self.path), threading.Lock(), 0.0
         self._beside.set_busy_timeout(0)
-        self.here: Callable[[Job | Script, str], Any] = self._writer.write_here
+        self.here: Callable[[Job | SqlScript, str], Any] = self._writer.write_here
         """Run a small transaction in the event loop; None, without any effect, if that would delay another caller."""
 
     @property
@@ -180,7 +180,7 @@ def closed() -> StoreError:
     return StoreError("the store is closed", hint="open it again")
 
 
-def _nowhere(_: Job | Script, __: str) -> None:
+def _nowhere(_: Job | SqlScript, __: str) -> None:
     raise closed()
 
 

@@ -18,7 +18,7 @@ from weakref import WeakSet
 import apsw
 
 from refold.model.errors import StoreError
-from refold.stores.sql.queries import Row, Step, T, Transaction, load, reach
+from refold.stores.sql.queries import QueryStep, T, TableRow, Transaction, load, reach
 from refold.stores.sqlite.file import open_writer, patiently, prepare
 
 # Worker threads with one queue, each with its own connection. Jobs run in the order of their
@@ -205,7 +205,7 @@ HURRIED_S = 0.05
 """Busy timeout after a write that timed out, until one succeeds: the next writes do not each wait the full timeout behind a
 program that is stuck."""
 
-Script: TypeAlias = tuple[str, tuple[object, ...]]
+SqlScript: TypeAlias = tuple[str, tuple[object, ...]]
 """Statements, and their values by position."""
 
 
@@ -239,7 +239,7 @@ class FileWriter:
             self._in_a_row = 0
         return is_much
 
-    def write_here(self, job: Job | Script, visitor: str) -> Any:
+    def write_here(self, job: Job | SqlScript, visitor: str) -> Any:
         """Run a job in a transaction in the event loop; None, without any effect, if that would delay another caller.
 
         Every message takes this path. With a fast disk, each additional function call is a hundredth of the time.
@@ -329,13 +329,13 @@ def leave(writer: FileWriter) -> None:
             writer.workers.close()
 
 
-Handle: TypeAlias = apsw.Connection | apsw.Cursor
+SqlHandle: TypeAlias = apsw.Connection | apsw.Cursor
 """The cursor that runs the statements. It is reused, because creating one for every statement takes time."""
 Job: TypeAlias = Callable[[apsw.Cursor], Any]
 """The work inside a transaction."""
 
 
-def run(handle: Handle, transaction: Transaction[T]) -> T:
+def run(handle: SqlHandle, transaction: Transaction[T]) -> T:
     """Run a transaction to its end: execute the queries it yields, and send it the rows."""
     try:
         step = next(transaction)
@@ -398,7 +398,7 @@ def _do_apart(cursor: apsw.Cursor, job: Job) -> JobOutcome:
     return told
 
 
-def _ask(handle: Handle, step: Step) -> list[Row]:
+def _ask(handle: SqlHandle, step: QueryStep) -> list[TableRow]:
     name, parameters = step
     statement = load("sqlite")[name]
     if isinstance(parameters, dict):  # several times as fast as a check for Mapping

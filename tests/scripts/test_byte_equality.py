@@ -7,7 +7,7 @@ import json
 import pytest
 
 from refold.core.presets import PRESETS
-from scripts.unchanged import PATHS, compare, conversation, main
+from scripts.byte_equality import PATHS, compare, conversation, main
 
 
 @pytest.mark.feature("X5")

@@ -1,7 +1,7 @@
 """Runs worst cases in this process, and ends it with a traceback if one of them takes longer than a hang
 guard allows.
 
-    python -m benchmarks.patterns.pump patterns|scanners|doors
+    python -m benchmarks.patterns.hang_guard patterns|scanners|doors
 
 The guard applies to each input separately and counts processor time, so that a busy machine does not set it
 off. It only ends work that would never end; `python -m benchmarks.patterns` measures the speed.
@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-from benchmarks.patterns.pumps import pumped
 from benchmarks.patterns.scanners import SCANNERS, Scanner
 from benchmarks.patterns.sources import patterns
 from benchmarks.patterns.texts import TEXTS
+from benchmarks.patterns.worst_cases import pumped
 from refold.core.regex_safety import Automaton
 
 SIZE = 200_000

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.gateway import talks
+from benchmarks.gateway import client_requests
 from benchmarks.gateway.cases import AT_ONCE, COMPACTED, FULL, report
 from benchmarks.gateway.load import Client, crowd
 from benchmarks.gateway.proxies import Proxy
@@ -86,7 +86,7 @@ def _area(frames: list[str]) -> str:
     return "loop"
 
 
-def measure(spy: str, proxy: Proxy, source: talks.Large) -> dict[str, object]:
+def measure(spy: str, proxy: Proxy, source: client_requests.Large) -> dict[str, object]:
     """Profiles of three kinds of requests."""
     report("profile: 1 KB")
     return {
@@ -112,18 +112,18 @@ def disk_ms(folder: Path, times: int = 200) -> float:
 
 def _crowd(proxy: Proxy, seconds: float = 10.0) -> int:
     start = time.perf_counter()
-    rate = crowd(proxy.port, [talks.growing() for _ in range(AT_ONCE)], 10**6, seconds)
+    rate = crowd(proxy.port, [client_requests.growing() for _ in range(AT_ONCE)], 10**6, seconds)
     return int(rate * (time.perf_counter() - start))
 
 
-def _known(spy: str, proxy: Proxy, source: talks.Large, window: int) -> dict[str, object]:
+def _known(spy: str, proxy: Proxy, source: client_requests.Large, window: int) -> dict[str, object]:
     talk = source.talk(window)
     with Client(proxy.port) as client:
         client.ask(talk.request())
         return sampled(spy, proxy, lambda: sum(1 for _ in _asked(client, iter(talk.go_on, None), 8.0)))
 
 
-def _first(proxy: Proxy, source: talks.Large) -> int:
+def _first(proxy: Proxy, source: client_requests.Large) -> int:
     with Client(proxy.port) as client:
         return sum(1 for _ in _asked(client, iter(lambda: source.talk(FULL).request(), None), 8.0))
 

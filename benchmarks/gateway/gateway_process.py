@@ -1,4 +1,4 @@
-"""The gateway as `refold serve` runs it, in a process of its own: `python -m benchmarks.gateway.served PORT
+"""The gateway as `refold serve` runs it, in a process of its own: `python -m benchmarks.gateway.gateway_process PORT
 STORE [NAME=VALUE...]`.
 """
 

@@ -1,8 +1,8 @@
 """Sends random conversations through the gateway and compares what leaves with what came, byte by byte.
 
-.venv/bin/python scripts/unchanged.py                            1,000 conversations in every preset, cache.ttl off
-.venv/bin/python scripts/unchanged.py --ttl 5m                   with cache breakpoints
-.venv/bin/python scripts/unchanged.py --presets lis --seed 41 --count 1 --show
+.venv/bin/python scripts/byte_equality.py                            1,000 conversations in every preset, cache.ttl off
+.venv/bin/python scripts/byte_equality.py --ttl 5m                   with cache breakpoints
+.venv/bin/python scripts/byte_equality.py --presets lis --seed 41 --count 1 --show
 
 The conversations fit and meet no trigger, in all three formats: with tools, images, thinking, odd characters, empty texts,
 nulls and unknown fields, in any JSON spelling. With `cache.ttl = off` the bytes have to be the same; otherwise nothing may

@@ -1,7 +1,7 @@
 """The time of small requests while the gateway works on one large request.
 
 The small client sends one request after another, each in a conversation of its own. The large client is a
-process of its own (`python -m benchmarks.gateway.beside PORT LOAD`): it prepares its bodies, reports that it
+process of its own (`python -m benchmarks.gateway.neighbours PORT LOAD`): it prepares its bodies, reports that it
 is ready, and sends them when it is told to.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from benchmarks.conversation import Writer
-from benchmarks.gateway import talks
+from benchmarks.gateway import client_requests
 from benchmarks.gateway.load import Client, Reading
 from benchmarks.gateway.proxies import Proxy
 
@@ -40,7 +40,7 @@ class Load(NamedTuple):
 
 
 def body(messages: list[dict[str, object]]) -> bytes:
-    return json.dumps({"model": talks.MODEL, "messages": messages, "max_tokens": 512}).encode()
+    return json.dumps({"model": client_requests.MODEL, "messages": messages, "max_tokens": 512}).encode()
 
 
 def prose(size: int) -> str:
@@ -128,7 +128,7 @@ def measure(proxy: Proxy, *, is_quick: bool, report: Callable[[str], None]) -> d
 
 
 def _beside(proxy: Proxy, load: Load) -> dict[str, object]:
-    command = [sys.executable, "-m", "benchmarks.gateway.beside", str(proxy.port), load.key]
+    command = [sys.executable, "-m", "benchmarks.gateway.neighbours", str(proxy.port), load.key]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin
         assert other.stdout
@@ -145,7 +145,7 @@ def _beside(proxy: Proxy, load: Load) -> dict[str, object]:
 
 def _asked(client: Client, goes_on: Callable[[], bool], seconds: float) -> Iterator[float]:
     """Small requests while `goes_on` is true, and for some seconds more."""
-    feed, until = talks.fresh(), time.monotonic() + seconds
+    feed, until = client_requests.fresh(), time.monotonic() + seconds
     for request in feed:
         yield client.ask(request).whole
         if goes_on():
