@@ -28,7 +28,7 @@ from refold.core.overflow import classify
 from refold.core.prompts import fenced, split_text
 from refold.core.search import terms as search_terms
 from refold.core.search.terms import phrases
-from refold.core.secrets.redact import redact, redact_message, values_of
+from refold.core.secrets import redact, redact_message, values_of
 from refold.core.stages.truncate import HANDLE_MARK, truncate
 from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.draft_faults import (

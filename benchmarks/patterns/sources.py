@@ -28,7 +28,7 @@ RUNTIME = {
     "config/resolution.py": "a pattern of the user's own, refused where it is ambiguous",
     "core/assemble.py": "an escaped constant",
     "core/digest/line_markers.py": "built from constants when the module is loaded, and found there as a value",
-    "core/secrets/detection.py": "likewise",
+    "core/secrets.py": "likewise",
     "engine/state.py": "a pattern of the user's own, refused where it is ambiguous",
     "gateway/events.py": "an escaped constant",
     "replay/facts.py": "built from constants when the module is loaded, and found there as a value",

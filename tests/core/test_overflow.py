@@ -13,11 +13,14 @@ from refold.core.overflow import (
     MOST_TEXT,
     RULES,
     ErrorDetails,
+    SentenceRule,
     classify,
     classify_finish,
+    phrase,
     read_answer,
+    read_number,
+    read_phrase,
 )
-from refold.core.overflow_sentences import SentenceRule, phrase, read_number, read_phrase
 from refold.model.errors import Overflow
 from refold.model.tokens import Usage
 from tests.core.overflow_answers import OVERFLOW, Case, anthropic, openai

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refold.model.errors import DoesNotFit
 from refold.model.message import Message, user
-from refold.replay.baselines import DropToHalf, NoLimit
+from refold.replay.candidate import DropToHalf, NoLimit
 from refold.replay.facts import spoken_text
 
 

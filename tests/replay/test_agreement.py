@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from refold.replay.baselines import BASELINES, KeepLastWithStub, MaskOutput
+from refold.replay.candidate import BASELINES, KeepLastWithStub, MaskOutput
 from refold.replay.facts import REFERENCE, literals
 from refold.replay.recordings import read_recordings
 from refold.replay.run import run

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.replay import REFERENCE, run, tabulate
-from refold.replay.baselines import DropOldest, NoLimit
-from refold.replay.candidate import CandidateChange
+from refold.replay.candidate import CandidateChange, DropOldest, NoLimit
 from refold.replay.cost import CallBill
 from refold.replay.presets import candidates
 from refold.replay.recordings import read_recordings

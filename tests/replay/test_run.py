@@ -6,8 +6,7 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import ConfigError
-from refold.replay.baselines import DropOldest, DropToHalf
-from refold.replay.candidate import Stopped
+from refold.replay.candidate import DropOldest, DropToHalf, Stopped
 from refold.replay.cost import tariff_for
 from refold.replay.facts import Counting
 from refold.replay.run import run

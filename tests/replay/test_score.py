@@ -7,7 +7,7 @@ import pytest
 
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
-from refold.replay.baselines import DropOldest, NoLimit
+from refold.replay.candidate import DropOldest, NoLimit
 from refold.replay.facts import ReferenceCounter
 from refold.replay.recordings import CountedRecording, Recording
 from refold.replay.score import Ratio, score

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from msgspec import structs
 
-from refold.replay.baselines import BASELINES
+from refold.replay.candidate import BASELINES
 from refold.replay.facts import REFERENCE, Counting
 from refold.replay.run import run
 from refold.replay.score import Ratio

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from refold.replay.baselines import BASELINES, DropOldest
+from refold.replay.candidate import BASELINES, DropOldest
 from refold.replay.facts import REFERENCE
 from refold.replay.run import run
 from refold.replay.table import WIDTH, percent, render, tabulate

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from refold.core.prompts import Passage
-from refold.core.secrets.redact import texts_of
+from refold.core.secrets import texts_of
 from refold.model.errors import UpstreamUnavailable
 from refold.model.message import assistant, user
 from refold.model.tokens import Usage

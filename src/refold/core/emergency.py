@@ -19,7 +19,7 @@ from refold.core.digest.sections import rules_section
 from refold.core.fold import Folded, UserRequest, unread_by_model
 from refold.core.long_messages import LEAST_BESIDE, needed
 from refold.core.policy import Policy
-from refold.core.secrets.redact import redact
+from refold.core.secrets import redact
 from refold.core.stage import Edit, Item, Room, handle_of, reduce
 from refold.core.stages import AnyStage
 from refold.core.user_requests import missing_lines, request_lines

@@ -25,7 +25,7 @@ from refold.core.fold import Folded, UserRequest, unread_by_model
 from refold.core.long_messages import seen_of, system_texts
 from refold.core.plan import SummaryRequest, request_room, requests_for
 from refold.core.plan_inputs import BEFORE_CALL, Frame, Now, effective_for, fits
-from refold.core.secrets.redact import redact
+from refold.core.secrets import redact
 from refold.core.stage import handle_of
 from refold.core.user_requests import TASK, keep_ends, request_lines, with_requests, without_questions
 from refold.model.message import user

@@ -34,7 +34,7 @@ from refold.core.plan_inputs import (
     size_of,
     target_for,
 )
-from refold.core.secrets.redact import redact
+from refold.core.secrets import redact
 from refold.core.stage import Edit, Item, Room, reduce
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import units

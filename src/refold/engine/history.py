@@ -20,7 +20,7 @@ from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame
 from refold.core.stage import Edit, handle_of
-from refold.core.stages.supersede import STAGE as SUPERSEDE
+from refold.core.stages.tool_results import STAGE as SUPERSEDE
 from refold.core.view import ViewEntry
 from refold.engine import actions
 from refold.engine.journal import Journal, read_edits, write_notes

@@ -20,7 +20,7 @@ from refold.core.digest.ledger import Ledger
 from refold.core.digest.typed_text import is_typed, request_text
 from refold.core.fold import Folded, UserRequest
 from refold.core.measure import Calibration, Meter, forget_sums
-from refold.core.secrets.redact import redact
+from refold.core.secrets import redact
 from refold.core.stage import Edit
 from refold.core.view import View, ViewEntry
 from refold.engine.actions import Outcome

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from refold.core.digest.shorten import searchable
-from refold.core.secrets.redact import holds_secret, redact, values_of
+from refold.core.secrets import holds_secret, redact, values_of
 from refold.model.errors import Damaged
 from refold.model.message import user
 from refold.ports.records import StoredMessage, read_body

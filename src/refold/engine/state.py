@@ -44,7 +44,7 @@ from refold.core.plan_inputs import Frame, Now, lowered_output, room_of, size_of
 from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
-from refold.core.secrets.redact import texts_of, values_of
+from refold.core.secrets import texts_of, values_of
 from refold.core.stage import Edit
 from refold.core.triggers import fold_point, pressure
 from refold.core.view import View

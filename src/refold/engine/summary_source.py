@@ -19,7 +19,7 @@ from refold.core.plan import SummaryRequest, requests_for
 from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
 from refold.core.prompts import Passage
-from refold.core.secrets.redact import holds_secret, is_clean, redact, redact_message
+from refold.core.secrets import holds_secret, is_clean, redact, redact_message
 from refold.core.stage import handle_of
 from refold.engine.state import Secrecy
 from refold.model.message import Message, visible_message

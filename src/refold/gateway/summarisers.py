@@ -30,9 +30,8 @@ from refold.ports.jobs import SessionOrder, SummaryOrder, SummaryQueue
 from refold.ports.models import Summariser, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.counters import counter_for
-from refold.upstreams.http import Connection, HttpUpstream
+from refold.upstreams.http import Connection, HttpUpstream, Pace
 from refold.upstreams.provider import Provider, ProviderKey, complete
-from refold.upstreams.response_errors import Pace
 
 MOST = 512
 """Size of the cache of summarisers: one for each model and key in recent use."""

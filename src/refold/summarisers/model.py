@@ -40,7 +40,7 @@ from refold.core.prompts import (
     split_text,
     transcript,
 )
-from refold.core.secrets.redact import redact
+from refold.core.secrets import redact
 from refold.core.summary_checks.accept import FAULTS, Accepted, DraftSource, SummaryDraft, accept
 from refold.core.summary_checks.headings import headings_once, says_something, split_section
 from refold.core.summary_checks.ledger_facts import typed_by_user, with_facts

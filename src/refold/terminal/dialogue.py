@@ -12,15 +12,15 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Protocol
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from refold.chat.chat import CallUsage, Chat, ChatEvent, CommandReply, Done, Notice, Queued, is_blank
 from refold.chat.commands import count_compactions
+from refold.engine.events import short
 from refold.engine.settings import dollars_for, prices_of
 from refold.model.errors import RefoldError
 from refold.model.message import ToolCall
 from refold.terminal.event_text import Page, PageLook, PagePiece, Typed, draw, is_slow, safe, whole_call_text
-from refold.terminal.status_line import ChatFigures
 from refold.text_work import call_in_thread
 from refold.wire.sse import TextDelta
 
@@ -187,3 +187,49 @@ class _Dialogue:
             queued=chat.waiting,
             activity=chat.activity,
         )
+
+
+BAR = 10
+"""Cells of the context's bar."""
+GAP = "  "
+
+
+class ChatFigures(Struct, frozen=True):
+    """What the line shows."""
+
+    model: str = ""
+    tokens: int = 0
+    limit: int = 0
+    dollars: float | None = None
+    """None if the prices of the model are not known."""
+    cache_percent: int = 0
+    compactions: int = 0
+    queued: int = 0
+    activity: str = ""
+    """What the person waits for."""
+
+
+def status_line(figures: ChatFigures, width: int, *, has_blocks: bool = True) -> str:
+    """Return the line in so many columns. On a narrow screen the cache is left out first, then the compactions, the
+    cost, the bar and the name of the model.
+    """
+    full, free = ("█", "░") if has_blocks else ("#", ".")
+    share = min(1.0, figures.tokens / figures.limit) if figures.limit else 0.0
+    cells = round(share * BAR)
+    percent = 100 * figures.tokens // max(1, figures.limit)
+    parts = {
+        "model": figures.model[:40],
+        "bar": f"{full * cells}{free * (BAR - cells)}",
+        "context": f"{short(figures.tokens)}/{short(figures.limit)} {percent}%",
+        "cost": "" if figures.dollars is None else f"${figures.dollars:.4f}",
+        "cache": f"cache {figures.cache_percent}%",
+        "compactions": f"compactions {figures.compactions}",
+        "queue": f"queued {figures.queued}" if figures.queued else "",
+        "work": f"{figures.activity}…" if figures.activity else "",
+    }
+    for left_out in ("cache", "compactions", "cost", "bar", "model"):
+        line = GAP.join(filter(None, parts.values()))
+        if len(line) <= width:
+            return line
+        parts[left_out] = ""
+    return GAP.join(filter(None, parts.values()))[:width]

@@ -21,9 +21,8 @@ import msgspec
 
 from refold.chat.chat import Chat, ChatEvent, CommandReply, Done, is_blank
 from refold.model.errors import RefoldError
-from refold.terminal.dialogue import EXIT, INTERRUPT_S
+from refold.terminal.dialogue import EXIT, INTERRUPT_S, ChatFigures, status_line
 from refold.terminal.event_text import PROMPT, Page, PageLook, PagePiece, draw, error_text
-from refold.terminal.status_line import ChatFigures, status_line
 from refold.wire.sse import ReasoningDelta, TextDelta
 
 FAILED = 2

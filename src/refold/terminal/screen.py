@@ -51,9 +51,8 @@ from prompt_toolkit.widgets import TextArea
 
 from refold.chat.chat import Chat
 from refold.chat.commands import CommandTable
-from refold.terminal.dialogue import INTERRUPT_S
+from refold.terminal.dialogue import INTERRUPT_S, ChatFigures, status_line
 from refold.terminal.event_text import PROMPT, Page, PageLook, PagePiece, live_text, note_text
-from refold.terminal.status_line import ChatFigures, status_line
 
 MAX_INPUT_ROWS = 8
 """Rows of the input area; a longer text scrolls in it."""

@@ -10,8 +10,8 @@ window can help. Neither keys nor content are ever logged or put into an error.
 All errors in the settings are found when a provider is opened, before the first question. One session serves
 all questions to it, so that connections are reused.
 
-`provider` holds the settings and the key, `http` asks for replies and for vectors over one connection, and
-`response_errors` classifies failures and retries.
+`provider` holds the settings and the key; `http` asks for replies and for vectors over one connection,
+classifies failures and retries.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra
 from refold.ports.models import Ask, Embedder, StreamingUpstream, Upstream
+from refold.upstreams.http import Pace
 from refold.upstreams.provider import KNOWN, Provider, ProviderKey, Retries, Timeouts, complete
-from refold.upstreams.response_errors import Pace
 
 if TYPE_CHECKING:
     from refold.upstreams.http import Connection

@@ -14,9 +14,7 @@ from refold.core.stages.fit import Fade, Fit, Squeeze
 from refold.core.stages.media import DescribeMedia
 from refold.core.stages.reasoning import DropReasoning
 from refold.core.stages.removal import DropHalf, Select
-from refold.core.stages.supersede import Supersede
-from refold.core.stages.tiers import Tiers
-from refold.core.stages.tool_results import Mask, Prune, Trim
+from refold.core.stages.tool_results import Mask, Prune, Supersede, Tiers, Trim
 from refold.core.stages.truncate import COUNT_MARK
 from refold.core.verify import verify
 from refold.model.dialect import DIALECTS

@@ -26,7 +26,7 @@ from msgspec import Struct, structs
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN, TermValues, choose
 from refold.core.digest.facts import Facts, Piece, term_ids
 from refold.core.digest.pieces import ends, head, is_safe, tail
-from refold.core.secrets.redact import find_secrets
+from refold.core.secrets import find_secrets
 from refold.core.stage import handle_of
 from refold.core.stages.parts import stub_result
 from refold.core.stages.truncate import HANDLE_MARK, excerpt

@@ -8,9 +8,9 @@ nothing is lost.
 Stages never change pinned messages, and the active turn only where they say so. Each is idempotent.
 
     module         stages
-    supersede      Supersede              a later event made a result worthless
-    tool_results   Prune, Trim, Mask      old output: by total size, by age, or when the window fills
-    tiers          Tiers                  old output cut before whole turns leave, in the active turn as well
+    tool_results   Supersede              a later event made a result worthless
+                   Prune, Trim, Mask      old output: by total size, by age, or when the window fills
+                   Tiers                  old output cut before whole turns leave, in the active turn as well
     reasoning      DropReasoning          reasoning of earlier turns
     media          DescribeMedia          media of earlier turns
     fit            Fit, Fade, Squeeze     no part takes more than its share; `Squeeze` alone cuts inside the active turn unasked
@@ -25,9 +25,7 @@ from refold.core.stages.fit import Fade, Fit, Squeeze
 from refold.core.stages.media import DescribeMedia
 from refold.core.stages.reasoning import DropReasoning
 from refold.core.stages.removal import DropHalf, Select
-from refold.core.stages.supersede import Supersede
-from refold.core.stages.tiers import Tiers
-from refold.core.stages.tool_results import Mask, Prune, Trim
+from refold.core.stages.tool_results import Mask, Prune, Supersede, Tiers, Trim
 
 __all__ = [
     "AnyStage",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.terminal.status_line import ChatFigures, status_line
+from refold.terminal.dialogue import ChatFigures, status_line
 
 FULL = ChatFigures("gpt-4o-mini", 61_000, 122_000, 0.01234, 85, 2, 3, activity="answering")
 

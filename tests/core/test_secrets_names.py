@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.secrets.redact import redact
+from refold.core.secrets import redact
 
 P, R = "hunter2222", "a8f5f167f44f4964e6c998dee827110c"
 SECRETS = [

@@ -6,7 +6,7 @@ from refold.model.errors import ContextOverflow, RateLimited, UpstreamError, Ups
 from refold.model.message import user
 from refold.ports.models import Ask
 from refold.upstreams import Provider
-from refold.upstreams.response_errors import ErrorReply, asked_wait, error_of_response, unreadable_reply
+from refold.upstreams.http import ErrorReply, asked_wait, error_of_response, unreadable_reply
 
 PROVIDER, ASK = Provider("acme", "m-1"), Ask((user("Why?"),))
 DATE = "Wed, 21 Oct 2026 07:28:10 GMT"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.secrets.redact import redact
+from refold.core.secrets import redact
 
 P = "hunter2222"
 WORD = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from refold.core.secrets.redact import find_secrets, is_clean, redact, redact_message, values_of
+from refold.core.secrets import find_secrets, is_clean, redact, redact_message, values_of
 from refold.model.message import (
     File,
     Image,

@@ -1,6 +1,6 @@
 from msgspec import structs
 
-from refold.core.stages.tiers import Tiers
+from refold.core.stages.tool_results import Tiers
 from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work
 
 BIG = lines(100)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
-from refold.replay.baselines import (
+from refold.replay.candidate import (
     BASELINES,
     DROPPED,
     DropOldest,

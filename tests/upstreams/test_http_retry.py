@@ -4,7 +4,7 @@ import pytest
 
 from refold.model.errors import RateLimited, UpstreamError
 from refold.upstreams import Provider, Retries
-from refold.upstreams.response_errors import FailedAttempt, with_retries
+from refold.upstreams.http import FailedAttempt, with_retries
 from tests.upstreams.questions import Waits
 
 

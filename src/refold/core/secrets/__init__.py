@@ -1,1 +1,0 @@
-"""Finds secrets in text and replaces them by placeholders."""
