@@ -828,7 +828,7 @@ class Engine:
         if self.keeps_content:
             seen_to += await self._meaning.catch_up(self.store, self.owner, now)
             if (turns := self._meaning.turns) is not None:
-                turns.begin()
+                turns.begin_when_idle()
         return seen_to + await sweep(self.store, self.owner, now)
 
     async def embed_messages(self) -> int:

@@ -1,7 +1,7 @@
 """Search for messages by words and by meaning: the one ranking behind `search`, `recall`, the recall tool and MCP.
 
-Vectors of messages are made after the messages are stored: in the background when enough of them wait, and before a search. They are
-stored in blocks, one for a run of messages of a branch. A search keeps the signs of all vectors in memory and reads the vectors
+Vectors of messages are made after the messages are stored: in the background when enough of them wait and none is added, and before
+a search. They are stored in blocks, one for a run of messages of a branch. A search keeps the signs of all vectors in memory and reads the vectors
 of the candidates from the store, so a deleted message is not found even if its signs are still in memory.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,13 @@ _log = logging.getLogger("refold")
 
 TOGETHER = 32
 """New messages that are embedded together, in the background: one transaction for so many costs an append next to nothing."""
+IDLE_S = 3.0
+"""Time without a new message after which those that wait are embedded: a request that is being answered comes first."""
+MOST_DELAY_S = 60.0
+"""Longest time that messages wait for such a moment, in a process that is never idle."""
+RESTS = 9.0
+"""How many times as long as it worked the background work rests after each block: it takes a tenth of one core, until a search
+waits for it."""
 PAGE = 64
 """Most messages of a block: as many texts as every provider takes in one request."""
 SEARCH_PATIENCE_S = 3.0
@@ -56,43 +64,73 @@ class TurnVectors:
         self._store, self._owner, self._embedder = store, owner, embedder
         self.secrets = KnownSecrets(store, owner)
         self._waiting = 0
+        self._noted_s = 0.0
         self._task: asyncio.Task[int] | None = None
         self._lock = asyncio.Lock()
+        self._hurry = asyncio.Event()
         self._scopes: dict[str, _Scope] = {}
 
     def note(self, messages: int) -> None:
-        """Count stored messages. When there are enough, they are embedded in the background."""
+        """Count stored messages. When there are enough, they are embedded in the background, as soon as no more are added."""
         self._waiting += messages
+        self._noted_s = asyncio.get_running_loop().time()
         if self._waiting >= TOGETHER:
-            self.begin()
+            self.begin_when_idle()
+
+    def begin_when_idle(self) -> None:
+        """Embed what waits in the background, when no message was added for a while, and with rests."""
+        if self._task is None or self._task.done():
+            self._waiting = 0
+            self._task = asyncio.create_task(self._catch_up_when_idle())
 
     def begin(self) -> asyncio.Task[int]:
-        """Embed what waits, in the background."""
+        """Embed what waits in the background, now and without rests."""
+        self._hurry.set()
         if self._task is None or self._task.done():
             self._waiting = 0
             self._task = asyncio.create_task(self.catch_up())
         return self._task
 
     async def catch_up(self) -> int:
-        """Embed the messages that have no vector, and return how many messages were seen. A failure of the embedder leaves them for
-        the next time.
+        """Embed the messages that have no vector, without rests, and return how many messages were seen. A failure of the embedder
+        leaves them for the next time.
         """
-        seen = 0
+        self._hurry.set()
+        async with self._lock:
+            self._hurry.set()
+            return await self._embed_gaps()
+
+    async def _catch_up_when_idle(self) -> int:
+        clock = asyncio.get_running_loop().time
+        latest_s = clock() + MOST_DELAY_S
+        while (rest_s := min(self._noted_s + IDLE_S, latest_s) - clock()) > 0 and not self._hurry.is_set():
+            await self._rest(rest_s)
+        async with self._lock:
+            return await self._embed_gaps()
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait. A search that waits for the vectors ends the rest."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+
+    async def _embed_gaps(self) -> int:
+        seen, clock = 0, asyncio.get_running_loop().time
         try:
-            async with self._lock:
-                tried = frozenset[TurnGap]()
-                while gaps := await self._store.turn_gaps(self._owner, self._embedder.name, GAPS):
-                    if tried == (tried := frozenset(gaps)):
-                        break  # nobody has stored anything
-                    for gap in gaps:
-                        known = await self.secrets.of(gap.conversation, gap.branch, gap.last)
-                        while gap.first < gap.last:
-                            last = min(gap.last, gap.first + PAGE)
-                            stored = await self._embed(structs.replace(gap, last=last), known)
-                            if not stored:
-                                break  # the gap is another one now, and is read again
-                            seen += stored
-                            gap = structs.replace(gap, first=last)
+            tried = frozenset[TurnGap]()
+            while gaps := await self._store.turn_gaps(self._owner, self._embedder.name, GAPS):
+                if tried == (tried := frozenset(gaps)):
+                    break  # nobody has stored anything
+                for gap in gaps:
+                    known = await self.secrets.of(gap.conversation, gap.branch, gap.last)
+                    while gap.first < gap.last:
+                        last, begun_s = min(gap.last, gap.first + PAGE), clock()
+                        stored = await self._embed(structs.replace(gap, last=last), known)
+                        if not stored:
+                            break  # the gap is another one now, and is read again
+                        seen += stored
+                        gap = structs.replace(gap, first=last)
+                        await self._rest(RESTS * (clock() - begun_s))
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the messages wait for the next time
             # A store that fails, or was closed, tells the one who adds messages.
             level = logging.DEBUG if isinstance(error, StoreError) else logging.WARNING
@@ -101,6 +139,8 @@ class TurnVectors:
                 "messages without a vector (%s). They are found by their words meanwhile",
                 type(error).__name__,
             )
+        finally:
+            self._hurry.clear()
         return seen
 
     async def close(self) -> None:
