@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from refold.gateway.server import installed_telemetry
 from refold.gateway.telemetry import Telemetry
 from refold.testing import Refuse, ScriptedUpstream
 from tests.gateway.conftest import served
@@ -174,3 +175,16 @@ async def test_without_a_configured_sdk_nothing_is_recorded_and_the_call_works(u
         status, _ = await say(gate, LONG[:1])
 
     assert status == 200
+
+
+def test_a_gateway_writes_no_spans_unless_an_sdk_is_configured(monkeypatch):
+    assert installed_telemetry() is None
+
+    monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", TracerProvider)
+    assert isinstance(installed_telemetry(), Telemetry)
+
+
+def test_metrics_alone_are_enough_for_telemetry(monkeypatch):
+    monkeypatch.setattr("opentelemetry.metrics.get_meter_provider", MeterProvider)
+
+    assert isinstance(installed_telemetry(), Telemetry)

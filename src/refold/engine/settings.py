@@ -537,9 +537,9 @@ def writer_for(
 
 def filtered(upstream: Upstream, owner: str = "") -> Upstream:
     """Return the upstream behind the request filters of plugins, if there are any."""
-    from refold.plugins.filters import FilteredUpstream, has_request_filters
+    from refold.plugins.filters import FilteredUpstream
 
-    return FilteredUpstream(upstream, active(), owner) if has_request_filters(active()) else upstream
+    return FilteredUpstream(upstream, active(), owner) if active().has_request_filters else upstream
 
 
 def with_block(values: Mapping[str, object], settings: ConversationSettings) -> ConversationSettings:

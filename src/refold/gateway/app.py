@@ -265,6 +265,8 @@ class Gateway:
             if self._telemetry and span:
                 model, upstream, action = tickets[-1].route if tickets else ("", "", "failed")
                 self._telemetry.end(span, model=model, upstream=upstream, action=action, status=status)
+        if not _log.isEnabledFor(logging.INFO):
+            return
         took_ms = round(1_000 * (time.perf_counter() - began), 1)
         done = [fact for ticket in tickets for fact in ticket.facts().items()]
         line = facts(status=status, ms=took_ms, **dict(done), receipt=call_id)

@@ -81,8 +81,6 @@ from refold.plugins.filters import (
     FilteredRequest,
     filter_request,
     filter_response,
-    has_request_filters,
-    has_response_filters,
 )
 from refold.plugins.plugin import FilterResponse
 from refold.plugins.registry import active
@@ -274,7 +272,7 @@ class Ticket:
             PluginError: a filter ends the request.
         """
         dialect = self.dialect
-        if dialect is None or self.method != "POST" or not has_request_filters(self.plugins):
+        if dialect is None or self.method != "POST" or not self.plugins.has_request_filters:
             return body
         if self._filtered is None or self._filtered[0] is not body:
             talk = self.hosted.live.conversation if self.hosted else None
@@ -296,7 +294,7 @@ class Ticket:
     @property
     def filters_answer(self) -> bool:
         """True if a plugin reads the answer."""
-        return self.dialect is not None and has_response_filters(self.plugins)
+        return self.dialect is not None and self.plugins.has_response_filters
 
     async def filter_answer(self, watcher: Watcher, status: int) -> None:
         """Show an answer that has arrived to the filters of plugins, once.

@@ -18,7 +18,6 @@ from refold.config.tree import EFFORTS
 from refold.core.budget import OutputRoom
 from refold.core.prompt_cache import unmarked, within_limit
 from refold.core.stage import handle_of
-from refold.core.stages.parts import unread_from
 from refold.gateway.conversations import PreparedWindow, TakenRequest
 from refold.gateway.request import Incoming, output_in
 from refold.model.errors import BudgetError, DoesNotFit, WireError
@@ -251,12 +250,14 @@ def output_header(incoming: Incoming, made: PreparedWindow) -> str:
 def cut_unread(made: PreparedWindow) -> str:
     """The messages after the newest reply that were cut, because they alone did not fit, for a header: `#m8 5100->1200`."""
     sent, cut = made.sent, list[str]()
-    items = sent.items.items
-    for item in items[unread_from(sent.items) :] if made.window else ():
-        whole = sent.original(item.seq) if sent.origin <= item.seq < sent.size else None
-        if whole is not None and item.tokens < whole.tokens:
-            cut.append(f"{handle_of(item.seq)} {whole.tokens}->{item.tokens}")
-    return ", ".join(cut)
+    index = len(sent.shown) if made.window else 0
+    while index > 0 and (entry := sent.shown[index - 1]).message.role != "assistant":
+        index -= 1
+        number = sent.number(index)
+        whole = sent.original(number) if sent.origin <= number < sent.size else None
+        if whole is not None and entry.tokens < whole.tokens:
+            cut.append(f"{handle_of(number)} {whole.tokens}->{entry.tokens}")
+    return ", ".join(reversed(cut))
 
 
 def room_to_warn_of(hosted: TakenRequest) -> OutputRoom | None:

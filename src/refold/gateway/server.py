@@ -47,7 +47,7 @@ from refold.gateway.log import facts
 from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.processes import END_S, Handover, LocalModel, ProcessGroup
 from refold.gateway.request import check_path, shape_of
-from refold.gateway.telemetry import Telemetry
+from refold.gateway.telemetry import Telemetry, is_recorded
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.gateway.workspace import GatewayBackend
 from refold.model.errors import (
@@ -323,9 +323,9 @@ def installed_metrics(port: int | None) -> PrometheusMetrics | None:
 
 
 def installed_telemetry() -> Telemetry | None:
-    """The writer of spans, if `opentelemetry-api` is installed; it does nothing unless an SDK is configured."""
+    """The writer of spans, if `opentelemetry-api` is installed and an SDK is configured for spans or metrics."""
     try:
-        return Telemetry(version=version("refold"))
+        return Telemetry(version=version("refold")) if is_recorded() else None
     except MissingExtra:
         return None
 

@@ -61,6 +61,21 @@ class CallSpan(Struct, frozen=True):
 _CURRENT: ContextVar[CallSpan | None] = ContextVar("refold_call_span", default=None)
 
 
+def is_recorded() -> bool:
+    """True if an SDK takes spans or metrics; otherwise both providers are OpenTelemetry's own stand-ins.
+
+    Raises:
+        MissingExtra: `opentelemetry-api` is not installed.
+    """
+    try:
+        from opentelemetry import metrics, trace
+    except ImportError:
+        raise MissingExtra("otel", "tracing") from None
+    providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
+    own = ("opentelemetry.trace", "opentelemetry.metrics")
+    return not all(type(one).__module__.startswith(own) for one in providers)
+
+
 class Telemetry:
     """Writes spans, events and metrics to the providers of OpenTelemetry: the global ones, unless others are given."""
 

@@ -29,7 +29,7 @@ from refold.integrations.histories import HistoryTable, PreparedCall, as_usage, 
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra, RefoldError, UpstreamError
 from refold.model.message import assistant
-from refold.plugins.filters import filter_request, filter_response, has_request_filters, has_response_filters
+from refold.plugins.filters import filter_request, filter_response
 from refold.plugins.plugin import FilterResponse
 from refold.plugins.registry import active, load_plugins
 from refold.ports.models import Ask, Summariser
@@ -173,7 +173,7 @@ class CompactionExtension:
         Raises:
             PluginError: one of them ends the request.
         """
-        if not has_request_filters(active()):
+        if not active().has_request_filters:
             return
         call = context.get(_CALL)
         talk = call.conversation if call is not None else None
@@ -235,7 +235,7 @@ class CompactionExtension:
                 key: value for key, value in (response.get("usage") or {}).items() if key.endswith("_tokens")
             }
             await asyncio.to_thread(call.record, usage or None)
-        if not context.get(_MARK) and has_response_filters(active()):
+        if not context.get(_MARK) and active().has_response_filters:
             await self._filter_response(response, context)
 
     async def _filter_response(self, response: dict[str, Any], context: dict[str, Any]) -> None:

@@ -148,14 +148,6 @@ async def filter_response(plugins: Plugins, response: FilterResponse) -> None:
             raise _refusal(one.plugin.name, refusal)
 
 
-def has_request_filters(plugins: Plugins) -> bool:
-    return any(one.plugin.on_request is not None for one in plugins)
-
-
-def has_response_filters(plugins: Plugins) -> bool:
-    return any(one.plugin.on_response is not None for one in plugins)
-
-
 def _refusal(plugin: str, text: str) -> PluginRefused:
     shown = " ".join(visible(text[:MAX_TEXT]).split())
     return PluginRefused(f"refused by the plugin {plugin}: {shown}")

@@ -67,6 +67,8 @@ class Plugins:
 
     def __init__(self, loaded: Sequence[LoadedPlugin] = (), problems: Sequence[PluginProblem] = ()) -> None:
         self.loaded, self.problems = tuple(loaded), tuple(problems)
+        self.has_request_filters = any(one.plugin.on_request is not None for one in self.loaded)
+        self.has_response_filters = any(one.plugin.on_response is not None for one in self.loaded)
 
     def __iter__(self) -> Iterator[LoadedPlugin]:
         return iter(self.loaded)
