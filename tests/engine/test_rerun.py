@@ -54,7 +54,7 @@ async def test_who_stops_it_has_the_old_one_as_it_was(place, tmp_path):
     slow.stop()
     again = asyncio.create_task(talk.rerun(policy=PRESETS["opal"], summariser=slow))
     await slow.is_asked.wait()
-    assert [one.kind for one in await changes(store)] == ["arrival"]
+    assert [one.kind for one in await changes(store)] == ["summarise", "arrival"], "nothing is undone yet"
     again.cancel()
     with pytest.raises(asyncio.CancelledError):
         await again
@@ -68,7 +68,7 @@ async def test_who_stops_it_has_the_old_one_as_it_was(place, tmp_path):
     await store.close()
 
 
-async def test_what_was_put_back_can_be_taken_back_and_done_again():
+async def test_what_stayed_can_be_taken_back_and_done_again():
     store, model, down = MemoryStore(), Paid(), Paid("DOWN")
     talk = await compacted(store, model)
     down.is_down = True
@@ -116,7 +116,7 @@ async def test_a_store_that_fails_before_it_is_done_leaves_the_old_one():
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_an_engine_that_is_closed_puts_it_back_first(place, tmp_path):
+async def test_an_engine_that_is_closed_leaves_it_in_effect(place, tmp_path):
     store, slow = await opened(place, tmp_path), Paid("SLOW")
     closing = engine(store, summariser=Paid(), **WIDE)
     talk = await closing.conversation("chat")
@@ -168,6 +168,8 @@ async def test_where_somebody_has_compacted_meanwhile_theirs_stays():
     again = asyncio.create_task(talk.rerun(summariser=slow))
     await slow.is_asked.wait()
     other = await engine(store, summariser=theirs, **WIDE).conversation("chat")
+    for number in range(40, 60):
+        await other.add(*answer(number))
     await other.compact()
     again.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -223,7 +225,7 @@ async def test_where_there_is_nothing_to_do_again_nothing_is_done():
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_all_that_was_done_since_is_put_back_with_it(place, tmp_path):
+async def test_all_that_was_done_since_stays_with_it(place, tmp_path):
     store, slow = await opened(place, tmp_path), Paid("SLOW")
     talk = await filled(store, turns=60, summariser=Paid(), preset="lis")
     await talk.compact()
@@ -237,7 +239,7 @@ async def test_all_that_was_done_since_is_put_back_with_it(place, tmp_path):
     slow.stop()
     again = asyncio.create_task(talk.rerun(summariser=slow))
     await slow.is_asked.wait()
-    assert await changes(store) == []
+    assert [one.kind for one in await changes(store)] == kinds
     again.cancel()
     with pytest.raises(asyncio.CancelledError):
         await again
@@ -265,19 +267,97 @@ async def test_a_compaction_is_run_again_by_a_model():
     assert await engine(store).examine("chat") == []
 
 
-async def test_while_a_compaction_is_run_again_everything_else_waits():
-    store, model, slow = MemoryStore(), Paid(), Paid("SLOW")
+@pytest.mark.parametrize("place", PLACES)
+async def test_messages_are_added_at_once_while_a_model_writes_again(place, tmp_path):
+    store, model, slow = await opened(place, tmp_path), Paid(), Paid("SLOW")
     talk = await filled(store, summariser=model)
+    await talk.compact()
+    cut = (await changes(store))[0].cut
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    await talk.add({"role": "assistant", "content": "LATE"}, "go on")
+    assert "SUMMARY 1" in await told(talk), "the old one is in effect"
+    slow.may_answer.set()
+    assert await again
+    sent = await told(talk)
+    assert ("SLOW 1" in sent, "SUMMARY 1" in sent, "LATE" in sent, "go on" in sent) == (
+        True,
+        False,
+        True,
+        True,
+    )
+    assert await live(store) == [(0, cut, "root"), (cut, None, "compaction")]
+    fresh = await engine(store, **WIDE).conversation("chat")
+    assert await fresh.context() == await talk.context()
+    assert await engine(store).examine("chat") == []
+    await store.close()
+
+
+async def test_a_rerun_is_one_commit_after_the_model_has_answered():
+    """A kill at any time leaves the old compaction or the new one."""
+    store, slow, places = MemoryStore(), Paid("SLOW"), []
+    talk = await filled(store, summariser=Paid())
     await talk.compact()
     slow.stop()
     again = asyncio.create_task(talk.rerun(summariser=slow))
     await slow.is_asked.wait()
-    adding = asyncio.create_task(talk.add({"role": "assistant", "content": "late"}))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not adding.done()
+    before, commit = await store.head("local", "chat"), store.commit
+
+    async def seen(head, batch):
+        places.append(([one.id for one in await changes(store)], bool(batch.undoes), len(batch.changes)))
+        return await commit(head, batch)
+
+    store.commit = seen
     slow.may_answer.set()
+    (old,) = await changes(store)
     assert await again
-    await adding
+    (new,) = await changes(store)
+    assert places == [([old.id], True, 1)]
+    assert new.id != old.id
+    assert (await store.head("local", "chat")).session != before.session
+
+
+async def test_a_commit_that_fails_leaves_the_old_one_and_the_summary_is_not_paid_for_twice():
+    store, other = MemoryStore(), Paid("OTHER")
+    talk = await filled(store, summariser=Paid())
+    await talk.compact()
+    before, commit = await talk.context(), store.commit
+
+    async def full(*_):
+        raise StoreError("the disk is full")
+
+    store.commit = full
+    with pytest.raises(StoreError):
+        await talk.rerun(summariser=other)
+    store.commit = commit
+    assert await talk.context() == before
+    assert await talk.rerun(summariser=other)
+    assert ("OTHER 1" in await told(talk), len(other.tasks)) == (True, 1)
+    assert await engine(store).examine("chat") == []
+
+
+@pytest.mark.parametrize("move", ["compact", "start_session", "undo"])
+async def test_a_conversation_that_has_moved_on_stays_as_it_is(move):
+    store, slow, theirs = MemoryStore(), Paid("SLOW"), Paid("THEIRS")
+    talk = await filled(store, summariser=Paid())
+    await talk.compact()
+    slow.stop()
+    heard = talk.events()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    other = await engine(store, summariser=theirs, **WIDE).conversation("chat")
+    for number in range(40, 60):
+        await other.add(*answer(number))
+    await getattr(other, move)()
+    await other.ready()
+    made = await changes(store)
+    slow.may_answer.set()
+    with pytest.raises(SummaryError, match="moved on"):
+        await again
+    assert await changes(store) == made
     await talk.add("go on")
-    assert "SLOW 1" in await told(talk)
+    assert "SLOW 1" not in await told(talk)
+    await talk.close()
+    assert "summary_discarded" in [event.kind async for event in heard]
+    assert await engine(store).examine("chat") == []

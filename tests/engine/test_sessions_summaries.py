@@ -161,6 +161,40 @@ async def test_a_session_without_a_summary_of_a_model_is_summed_up_when_it_is_re
     assert await engine(store).examine("chat") == []
 
 
+@pytest.mark.feature("L3")
+@pytest.mark.parametrize("compacts", [False, True])
+async def test_a_message_that_is_added_while_a_resume_waits_for_a_model_belongs_to_the_new_session(
+    store, compacts
+):
+    first, model = await first_session(await left(store)), Paid()
+    made = engine(store, summariser=model, **SMALL)
+    talk = await made.conversation("chat")
+    for number in range(60, 66):
+        await talk.add(*answer(number))
+    size = talk.size
+    model.stop()
+    resuming = asyncio.create_task(talk.resume(first))
+    await model.is_asked.wait()
+    await talk.add("MEANWHILE", {"role": "assistant", "content": "SAID"})
+    if compacts:
+        other = await engine(store, window=100_000, max_output=100).conversation("chat")
+        await other.compact(keep=300)
+        assert (await made.sessions("chat"))[-1].kind == "compaction"
+    killed = await engine(store, **SMALL).conversation("chat")
+    assert "MEANWHILE" in await told(killed), "a kill now loses nothing"
+    model.may_answer.set()
+    opened = await resuming
+    await talk.add("go on")
+    sent = await told(talk)
+    assert (opened.carries, opened.session.first) == ("summary", size)
+    assert ("SUMMARY 1" in sent, "MEANWHILE" in sent, "SAID" in sent) == (True, True, True)
+    assert "src/f60.py" not in sent
+    await talk.ready()
+    again = await engine(store, **SMALL).conversation("chat")
+    assert await again.context() == await talk.context()
+    assert await made.examine("chat") == []
+
+
 async def test_nobody_is_asked_about_a_session_that_is_resumed_whole(store):
     first, model = await first_session(await left(store)), Paid()
     talk = await engine(store, summariser=model, window=100_000).conversation("chat")

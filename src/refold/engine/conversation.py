@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -65,16 +65,14 @@ from refold.engine.events import (
 from refold.engine.history import (
     Difference,
     MessageTokens,
-    UndoneChanges,
     change_to_undo,
     difference,
     last_change,
     message_tokens,
-    restore_changes,
     sent_with,
     shown_with,
 )
-from refold.engine.journal import Journal
+from refold.engine.journal import Journal, ReplacedCompaction
 from refold.engine.provider_compactions import Compactions, Maker, compactions_since
 from refold.engine.recall import RECENT_CALLS, is_handle
 from refold.engine.sessions import OpenedSession, SessionSummaries
@@ -93,7 +91,15 @@ from refold.engine.settings import (
 )
 from refold.engine.state import Bill, Receipt, SentWindow, State, SummaryAuthor, author_of
 from refold.engine.status import Preview, Status, preview_of, status_of
-from refold.engine.summary_jobs import CLOSED, REPLACED, JobResult, SummaryJobs, settled, summariser_of
+from refold.engine.summary_jobs import (
+    CLOSED,
+    REPLACED,
+    UNUSED,
+    JobResult,
+    SummaryJobs,
+    settled,
+    summariser_of,
+)
 from refold.model.dialect import Dialect
 from refold.model.errors import (
     ConfigError,
@@ -103,7 +109,6 @@ from refold.model.errors import (
     DoesNotFit,
     NotAnOverflow,
     NotFound,
-    RefoldError,
     StoreError,
     SummaryError,
     UpstreamError,
@@ -441,6 +446,7 @@ class Conversation:
         text_size: int = 0,
         is_blind: bool = False,
         is_brief: bool = False,
+        replaces: Compaction | None = None,
     ) -> Outcome:
         for _ in range(MAX_CONFLICTS):
             state = await self._current(asks=not is_blind)
@@ -452,10 +458,22 @@ class Conversation:
                     hint="try it again: the conversation is loaded anew",
                 )
 
-            def act(state: State = state) -> tuple[Outcome, Any]:
+            replaced: ReplacedCompaction | None = None
+            if replaces is not None:
+                state, replaced = await self._without(state, replaces)
+
+            def act(
+                state: State = state, replaced: ReplacedCompaction | None = replaced
+            ) -> tuple[Outcome, Any]:
                 done = action(state)
                 draft = self._journal.draft(
-                    done, key=key, calls=done.calls, chains=chains, claims=claims, takes=takes
+                    done,
+                    key=key,
+                    calls=done.calls,
+                    chains=chains,
+                    claims=claims,
+                    takes=takes,
+                    replaces=replaced,
                 )
                 return done, draft
 
@@ -464,7 +482,7 @@ class Conversation:
             size = 0 if is_brief else state.text_read(text_size)
             is_apart = state.runs_plugins and not is_brief
             done, draft = await run_text_act(size, act, is_apart=is_apart)
-            session = self._journal.session
+            session = replaced.session if replaced else self._journal.session
             if draft is not None:
                 if draft.state is not done.state:
                     done = structs.replace(done, state=draft.state)
@@ -568,7 +586,7 @@ class Conversation:
         self._state = await self._journal.load(self._state, is_first=not self._is_open)
         self._take_instructions()
         self._sent, self._is_stale, self._is_open = None, False, True
-        await self._find_twins()
+        self._state = await self._with_twins(self._state)
         await self._jobs.load()
 
     @asynccontextmanager
@@ -683,16 +701,17 @@ class Conversation:
         if self._compactions.unstored:
             await self._compactions.keep(self._journal.clock())
 
-    async def _find_twins(self) -> None:
-        """Find readable replacements for compactions that another provider or model made."""
-        state, journal = self._state, self._journal
-        if self._finds_twins and state.folded.shown.progress.compaction >= 0:
-            items = state.folded.items.items
-            held = {item.seq: item.message for item in items if holds_compaction(item.message)}
-            here = Maker(journal.model, "", self.id, self.branch)
-            before = Maker(journal.head.model or journal.model)
-            twins = await self._compactions.twins(held, here, state, first_sent_to=before)
-            self._state = structs.replace(state, twins=twins)
+    async def _with_twins(self, state: State) -> State:
+        """Return the state with readable replacements for compactions that another provider or model made."""
+        journal = self._journal
+        if not self._finds_twins or state.folded.shown.progress.compaction < 0:
+            return state
+        items = state.folded.items.items
+        held = {item.seq: item.message for item in items if holds_compaction(item.message)}
+        here = Maker(journal.model, "", self.id, self.branch)
+        before = Maker(journal.head.model or journal.model)
+        twins = await self._compactions.twins(held, here, state, first_sent_to=before)
+        return structs.replace(state, twins=twins)
 
     async def set_instructions(self, fields: bytes) -> None:
         """Store the request that the conversation was imported with, as JSON without its messages. Its system
@@ -1112,16 +1131,13 @@ class Conversation:
         async with self._compacting:
             place = self._jobs.place if focus else asked_at
             start = self._emit_start("manual", ASKED)
-            try:
+            with self._reporting(start):
                 if self._jobs.place == place:  # else another task compacted at the same time
                     patience_s = self._summariser_timeout_s
                     await self._jobs.ensure_written(partial(self._wanted_now, keep), focus, patience_s)
                 done, fields = await self._apply_for_fields(
                     partial(self._compact_at, place=place, start=start, keep=keep)
                 )
-            except BaseException as error:
-                self._emit_failure(start, error)
-                raise
         if done.problem is not None:
             raise done.problem
         return fields
@@ -1145,10 +1161,16 @@ class Conversation:
         self._events.deliver()
         return start
 
-    def _emit_failure(self, start: CompactionStart, error: BaseException) -> None:
-        end = end_of(start, "failed", problem_of(error))
-        self._events.put([structs.replace(end, after=sized(self._state))])
-        self._events.deliver()
+    @contextmanager
+    def _reporting(self, start: CompactionStart) -> Iterator[None]:
+        """Emit the failure of a compaction if the block raises."""
+        try:
+            yield
+        except BaseException as error:
+            end = end_of(start, "failed", problem_of(error))
+            self._events.put([structs.replace(end, after=sized(self._state))])
+            self._events.deliver()
+            raise
 
     async def stop_summary(self) -> None:
         """Stop the summary that is being written for this conversation, if there is one. It is not used, and the event
@@ -1232,13 +1254,13 @@ class Conversation:
         self, *, policy: Policy | None = None, summariser: Summariser | SummaryFunction | str | None = None
     ) -> bool:
         """Repeat the last compaction of this session on the same messages, with another policy or another
-        summariser, which is given as to the constructor. Other acts wait until it is done, so that no message
-        is added to the messages that it compacts; if it fails or is cancelled, the old compaction is restored.
+        summariser, which is given as to the constructor. Messages can be added while the model writes. The old
+        compaction stays until the new one takes its place, also if the rerun fails or is cancelled.
 
         Returns False if there is no compaction.
 
         Raises:
-            SummaryError: no better compaction could be made.
+            SummaryError: no better compaction could be made, or the conversation was compacted meanwhile.
             StoreError: the conversation was closed during the rerun.
         """
         if policy is not None:
@@ -1258,7 +1280,7 @@ class Conversation:
                 if asking is not None and asking.cancelling():
                     raise
                 raise StoreError(
-                    "the conversation was closed during the rerun, and the old compaction was restored",
+                    "the conversation was closed during the rerun, and the old compaction stays",
                     hint="open the conversation again, and repeat the rerun",
                 ) from None
             finally:
@@ -1268,83 +1290,95 @@ class Conversation:
     async def _rerun(self, policy: Policy | None, summariser: Summariser | SummaryFunction | None) -> bool:
         async with self._locked():
             await self._jobs.stop(REPLACED)
-            state = await self._current()
-            taken, start = UndoneChanges(state.folded), self._emit_start("rerun", ASKED)
-            try:
-                return await self._compact_again(start, taken, policy, summariser)
-            except BaseException as error:
-                await self._restore_changes(taken)
-                self._emit_failure(start, error)
-                raise
+            await self._current()
+            start = self._emit_start("rerun", ASKED)
+        with self._reporting(start):
+            return await self._compact_again(start, policy, summariser)
 
     async def _compact_again(
         self,
         start: CompactionStart,
-        taken: UndoneChanges,
         policy: Policy | None,
         summariser: Summariser | SummaryFunction | None,
     ) -> bool:
-        cut = await self._undo_compaction(taken)
-        if cut is None:
-            self._events.put([end_of(start, "skipped", NOTHING)])
-            return False
-        frame = self._state.frame
-        other = structs.replace(frame, policy=policy) if policy else frame
-        await self._summarise_before(cut, structs.replace(self._state, frame=other), summariser)
+        """Make the last compaction again; False if there is none. The model writes without the lock. Then one commit
+        undoes the old compaction and installs the new one; messages that were added meanwhile follow it.
+        """
+        async with self._locked():
+            state, change = await self._current(), await last_change(self._journal, "summarise")
+            if change is None:
+                self._events.put([end_of(start, "skipped", NOTHING)])
+                return False
+            before, replaced = await self._without(state, change)
+
+        def ruled(state: State) -> State:
+            frame = structs.replace(state.frame, policy=policy) if policy else state.frame
+            return structs.replace(state, frame=frame)
+
+        written = await self._summarise_before(change.cut, ruled(before), replaced.session, summariser)
 
         def act(state: State) -> Outcome:
-            done = actions.compact(structs.replace(state, frame=other), cut=cut)
-            return _as_part_of(start, structs.replace(done, state=structs.replace(done.state, frame=frame)))
-
-        # The problem is ignored: the shown messages change even if no call can follow yet.
-        await self._apply(act)
-        if self._journal.session.id == taken.base:
-            raise SummaryError(
-                "the new compaction would gain nothing, and the old one was restored",
-                hint="try another policy or another summariser",
+            done = actions.compact(structs.replace(ruled(state), prepared=written), cut=change.cut)
+            if not any(_last_summarised(one.after) > replaced.session.first for one in done.changes):
+                raise SummaryError(
+                    "the new compaction would gain nothing, and the old one stays",
+                    hint="try another policy or another summariser",
+                )
+            return _as_part_of(
+                start, structs.replace(done, state=structs.replace(done.state, frame=state.frame))
             )
+
+        try:
+            # The problem is ignored: the shown messages change even if no call can follow yet.
+            async with self._locked():
+                await self._jobs.stop(REPLACED)
+                await self._apply(act, replaces=change)
+        except BaseException:
+            if written is not None:
+                await settled(self._jobs.drop_written(written, UNUSED))
+            raise
         return True
 
-    async def _undo_compaction(self, taken: UndoneChanges) -> int | None:
-        """Undo the last compaction of this session and every change since, and return its cut; None if there
-        is none. Messages that were shortened on arrival stay short: they were never shown whole.
-        """
-        wanted, is_undone = await last_change(self._journal, "summarise"), False
-        while wanted is not None and not is_undone:
-            change = await last_change(self._journal, "summarise", "reduce") or wanted
-            await self._apply_steps(partial(self._journal.undo, change=change))
-            taken.changes.append(change)
-            is_undone = change.id == wanted.id
-        return wanted.cut if wanted else None
+    async def _without(self, state: State, change: Compaction) -> tuple[State, ReplacedCompaction]:
+        """Return the state as it would be without the last compaction of the open session.
 
-    async def _restore_changes(self, taken: UndoneChanges) -> None:
-        if not taken.changes:
-            return
-        try:
-            await settled(self._apply_steps(lambda state: restore_changes(self._journal, state, taken)))
-        except RefoldError as error:
-            _log.warning("an undone compaction could not be restored: %s", error.message)
+        Raises:
+            SummaryError: the conversation was compacted again meanwhile, or has another session.
+        """
+        last = await last_change(self._journal, "summarise")
+        if last is None or last.id != change.id:
+            raise SummaryError(
+                "the conversation has moved on during the rerun, and its present compaction stays",
+                hint="repeat the rerun to replace that one",
+            )
+        before, replaced = await self._journal.without(state, change)
+        return await self._with_twins(before), replaced
 
     async def _summarise_before(
-        self, cut: int, state: State, summariser: Summariser | SummaryFunction | None
-    ) -> None:
+        self,
+        cut: int,
+        state: State,
+        session: Session,
+        summariser: Summariser | SummaryFunction | None,
+    ) -> Summary | None:
         """Have a summary of the messages before `cut` written, if there is a model for it."""
         given = summariser_of(summariser, state.frame.fixed.dialect, state.counter.text)
         author = given or self._jobs.summariser
         if author is None or state.frame.policy.recipe.strategy == "extractive":
-            return
+            return None
         request = await run_text_act(
             state.text_size, actions.wanted_now, state, cut, is_apart=state.runs_plugins
         )
         if request is None:
-            return
+            return None
         with self._jobs.awaiting():
-            await self._jobs.write(request, author, state=state)
-        if not self._jobs.is_ready:
+            written = await self._jobs.write_for(request, author, state, session, is_given=given is not None)
+        if written is None:
             raise SummaryError(
-                "no summary could be written, and the old compaction was restored",
+                "no summary could be written, and the old compaction stays",
                 hint="the model failed, is paused after failures, or max_spend is reached; the log says why",
             )
+        return written
 
     async def prune(self) -> Pruned | None:
         """Replace old tool results by their names now, regardless of the threshold; the newest stay. Returns the
@@ -1398,11 +1432,17 @@ class Conversation:
             self._unsettled = Unsettled(self._journal.head.place, new)
             return await sessions.begin_new(self._journal, state, new)
 
-        return (await self._open_session("new", sessions.NEW, act)).session
+        # One lock for all of it: a message that is added at the same time belongs to the new session.
+        async with self._locked():
+            await self._current()
+            start = self._emit_start("new", sessions.NEW)
+            with self._reporting(start):
+                return (await self._switch_session(start, act)).session
 
     async def resume(self, session: Session) -> OpenedSession:
         """Go on with an earlier session: with all its messages if they fit, else with its summary. If there
-        is only a digest, a summariser writes the summary first.
+        is only a digest, a summariser writes the summary first; messages that are added meanwhile belong to the
+        new session, and requests are made with the context before it.
 
             session = (await engine.find_sessions("the invoice bug"))[0][1]
             opened = await chat.resume(session)
@@ -1413,35 +1453,26 @@ class Conversation:
         check_kind(
             session, Session, "session", hint="`engine.sessions` and `engine.find_sessions` return them"
         )
-        act = partial(sessions.resume, self._journal, target=session)
-        return await self._open_session("resume", sessions.RESUMED, act, session)
-
-    async def _open_session(
-        self,
-        path: Path,
-        reason: str,
-        act: Callable[[State], Coroutine[Any, Any, OpenedSession]],
-        resumed: Session | None = None,
-    ) -> OpenedSession:
-        """Close the session and open another under one lock: a message that is added at the same time belongs
-        to the new session.
-        """
         async with self._locked():
-            await self._current()
-            start = self._emit_start(path, reason)
-            try:
-                if resumed is not None:
-                    await self._session_summaries.ensure_written(resumed)
-                job = await self._session_summaries.detach_job()
-                opened = await self._apply_steps(act)
-            except BaseException as error:
-                self._emit_failure(start, error)
-                raise
-            end = structs.replace(end_of(start, "installed"), after=sized(self._state))
-            if opened.carries == "summary":
-                end = with_summary(end, self._state.folded.summaries[-1])
-            self._events.put([end])
-            self._session_summaries.begin(opened.closed, job)
+            first = (await self._current()).size
+            start = self._emit_start("resume", sessions.RESUMED)
+        act = partial(sessions.resume, self._journal, target=session, first=first)
+        with self._reporting(start):
+            await self._session_summaries.ensure_written(session)
+            async with self._locked():
+                return await self._switch_session(start, act)
+
+    async def _switch_session(
+        self, start: CompactionStart, act: Callable[[State], Coroutine[Any, Any, OpenedSession]]
+    ) -> OpenedSession:
+        """Close the session and open another. The caller holds the lock."""
+        job = await self._session_summaries.detach_job()
+        opened = await self._apply_steps(act)
+        end = structs.replace(end_of(start, "installed"), after=sized(self._state))
+        if opened.carries == "summary":
+            end = with_summary(end, self._state.folded.summaries[-1])
+        self._events.put([end])
+        self._session_summaries.begin(opened.closed, job)
         return opened
 
     # Queries
@@ -1751,7 +1782,7 @@ class Conversation:
         return self._events.stream()
 
     async def close(self) -> None:
-        """Stop background work; a rerun in progress restores the old compaction first. No message is lost."""
+        """Stop background work, a rerun in progress included; then the old compaction stays. No message is lost."""
         await self._session_summaries.stop()
         again = self._rerunning
         if again is not None and not again.done():
@@ -1802,6 +1833,11 @@ def _as_part_of(start: CompactionStart, done: Outcome) -> Outcome:
     if isinstance(done.problem, DoesNotFit) and isinstance(end, CompactionEnd):
         end = structs.replace(end, outcome="failed", problem=done.problem.message)
     return structs.replace(done, events=(*others, end))
+
+
+def _last_summarised(folded: Folded) -> int:
+    """The number of the message that the newest summary ends before; 0 without a summary."""
+    return folded.summaries[-1].last if folded.summaries else 0
 
 
 def take_prompt(state: State, added: Sequence[Message]) -> tuple[State, list[Message]]:

@@ -23,15 +23,14 @@ from refold.core.stage import Edit, handle_of
 from refold.core.stages.tool_results import STAGE as SUPERSEDE
 from refold.core.view import ViewEntry
 from refold.engine import actions
-from refold.engine.journal import Journal, read_edits, write_notes
+from refold.engine.journal import Journal, read_edits
 from refold.engine.state import IN_TURN, Limits, Receipt, SentWindow, State
 from refold.model.dialect import alternating
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.message import Message
 from refold.model.tokens import Usage
 from refold.model.window import Window
-from refold.ports import records
-from refold.ports.records import Batch, Call, Compaction, CompactionKind, StoredMessage
+from refold.ports.records import Call, Compaction, CompactionKind, StoredMessage
 
 EVERYTHING = 10**9
 NOTHING_RAW: frozenset[int] = frozenset()
@@ -307,19 +306,6 @@ def _change_for_call(sent: SentWindow) -> Compaction:
     return Compaction(id="", branch="", kind="reduce", size=sent.size, shown=sent.only)
 
 
-class UndoneChanges:
-    """Changes that a rerun has undone, newest first, with the fields to restore them."""
-
-    def __init__(self, folded: Folded) -> None:
-        self.settled, self.declined = folded.settled, folded.declined
-        self.changes: list[Compaction] = []
-
-    @property
-    def base(self) -> str:
-        """The id of the session that is open after the undo."""
-        return self.changes[-1].base if self.changes else ""
-
-
 async def last_change(journal: Journal, *kinds: CompactionKind) -> Compaction | None:
     """Return the newest change of the open session that can be undone."""
     found = await journal.store.last_change(journal.head.owner, journal.session.id, kinds)
@@ -335,27 +321,6 @@ async def change_to_undo(journal: Journal) -> Compaction | None:
     if last is not None and last.kind == "reduce" and last.recipe:
         return await last_change(journal, "summarise") or last
     return last
-
-
-async def restore_changes(journal: Journal, state: State, taken: UndoneChanges) -> None:
-    """Install undone changes again, unless the conversation has moved on to another session. The caller loads
-    afterwards.
-
-    Raises:
-        Conflict: another program committed first; load and try again.
-    """
-    if not taken.changes or journal.session.id != taken.base:
-        return
-    ids = [one.id for one in taken.changes]
-    written = {one.id: one for one in await journal.store.written(journal.head.owner, ids)}
-    changes, base = list[records.InstalledCompaction](), journal.session.id
-    for one in reversed(taken.changes):
-        opens = journal.child(journal.session, one.cut, journal.clock()) if one.session else None
-        again = records.InstalledCompaction(structs.replace(one, base=base), written.get(one.id), opens)
-        changes.append(await journal.renamed(again, *changes))
-        base = opens.id if opens else base
-    notes = structs.replace(journal.notes_of(state), settled=taken.settled, declined=taken.declined)
-    await journal.commit(Batch(at=journal.clock(), changes=tuple(changes), notes=write_notes(notes)))
 
 
 class MessageTokens(Struct, frozen=True):

@@ -533,6 +533,14 @@ class CommitDraft(Struct, frozen=True):
     """The secrets of the conversation: an embedded text must not contain them."""
 
 
+class ReplacedCompaction(Struct, frozen=True):
+    """A compaction that is undone by the commit that installs another one in its place."""
+
+    id: str
+    session: Session
+    """The session that is open without it."""
+
+
 class Journal:
     """One branch in a store: its position, its reads and its commits."""
 
@@ -577,6 +585,7 @@ class Journal:
         chains: Sequence[bytes] = (),
         claims: bytes = b"",
         takes: Sequence[str] = (),
+        replaces: ReplacedCompaction | None = None,
     ) -> CommitDraft | None:
         """Prepare the commit of an outcome; None if there is nothing to store. Call it in a thread if there
         is much text: it reads all of it.
@@ -588,6 +597,7 @@ class Journal:
             chains: the hashes of the history up to each new message.
             claims: the hash that no other branch may hold.
             takes: the ids of queued messages that the new messages are.
+            replaces: the compaction that is undone by the same commit; the outcome is one of the state without it.
         """
         state, instructions, secrets = done.state, self.instructions, NOTHING
         if done.imported:
@@ -597,7 +607,8 @@ class Journal:
             state = structs.replace(state, secrecy=state.secrecy.search(state.folded))
             done, secrets = structs.replace(done, state=state), state.secrecy.known
         notes = self._lasting_notes(state, instructions)
-        changes, messages = tuple(self._changes(done)), tuple(self._messages(done, key))
+        session = replaces.session if replaces else self.session
+        changes, messages = tuple(self._changes(done, session)), tuple(self._messages(done, key))
         if not (messages or changes or calls or takes or notes != self._notes):
             return None
         noted, fill_level = _with_level(notes, state), self._fill_level.after(messages)
@@ -606,6 +617,7 @@ class Journal:
         batch = Batch(
             at=self.clock(),
             messages=messages,
+            undoes=replaces.id if replaces else "",
             changes=changes,
             calls=tuple(calls),
             chains=chains,
@@ -696,6 +708,22 @@ class Journal:
         if self.meaning.turns is not None and self.keeps_content:
             self.meaning.turns.note(len(whole.messages))
         self.instructions = instructions.as_stored() if whole.blobs else instructions
+
+    async def without(self, state: State, change: Compaction) -> tuple[State, ReplacedCompaction]:
+        """Return the state as it would be if the last compaction and every change since had not been made. Messages
+        that were shortened on arrival stay short: they were never shown whole.
+
+        Raises:
+            Damaged: the messages that the compaction took out cannot be read.
+        """
+        self.check_content()
+        latest = await self.store.latest(self.head, self.head.next_seq, before=change.number)
+        folded = await self.shown_after(state, latest, self.head.next_seq)
+        session = await self.store.session(self.head.owner, change.base)
+        if session is None:
+            raise conversation_gone(self.head.conversation)
+        folded = structs.replace(folded, settled=-1, declined=state.size)
+        return state.showing(folded), ReplacedCompaction(change.id, session)
 
     async def undo(self, state: State, change: Compaction) -> None:
         """Undo a change. Until a message is added, no automatic change follows. The caller loads afterwards.
@@ -994,8 +1022,7 @@ class Journal:
                 at=now,
             )
 
-    def _changes(self, done: Outcome) -> Iterable[records.InstalledCompaction]:
-        session = self.session
+    def _changes(self, done: Outcome, session: Session) -> Iterable[records.InstalledCompaction]:
         for change in done.changes:
             made = self._change(change, session, done.state)
             session = made.opens or session

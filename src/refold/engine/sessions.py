@@ -4,7 +4,8 @@ No session is reopened and no message is moved. A new session begins at the next
 start nothing, a summary, or all messages that an earlier session showed. A closed session has a digest of its
 own words at once. A model summarises it in the background (`SessionSummaries`), and its summary replaces the
 digest. If a session with only a digest is resumed and does not fit in full, the resume waits for the summary.
-On every failure the digest stays.
+Messages that are added meanwhile belong to the new session: it begins at the number that the next message had
+when the resume was asked for. On every failure the digest stays.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ async def begin_new(journal: Journal, state: State, new: State) -> OpenedSession
     return await _open(journal, state, new.folded, NEW, kind="new", carries="none", target="")
 
 
-async def resume(journal: Journal, state: State, target: Session) -> OpenedSession:
-    """Open a session that continues an earlier one: with all its messages if they fit, else with its summary.
+async def resume(journal: Journal, state: State, target: Session, first: int) -> OpenedSession:
+    """Open a session that continues an earlier one: with all its messages if they fit, else with its summary. It
+    begins with the message `first`, unless the open session begins after that.
 
     Raises:
         NotFound: the session was undone, or is the open one.
@@ -89,11 +91,12 @@ async def resume(journal: Journal, state: State, target: Session) -> OpenedSessi
     target = await resumable(journal, target)
     closed = await closed_session(journal, state, target)
     carries: Carries = "full" if fits(state, closed) else "summary"
+    empty = _cleared(state.folded, max(first, journal.session.first))
     if carries == "full":
-        folded = _carried_over(closed.shown, state.folded)
+        folded = _carried_over(closed.shown, empty)
     else:
         written = await _summary_of(journal, state, closed)
-        led = _with_summary(state, written.summary, closed.shown)
+        led = _with_summary(state, empty, written.summary, closed.shown)
         folded = led.show(_kept_beside_summary(closed.shown, state.folded.pinned))
     return await _open(journal, state, folded, RESUMED, kind="resume", carries=carries, target=target.id)
 
@@ -167,7 +170,8 @@ async def _open(
     text_size = max(state.text_size, folded.shown.characters)
     digest: StoredSummary | None = None
     if size > closed.first:
-        digest = await run_text_work(text_size, digest_of, journal, state, state.folded, closed, size)
+        shown = await _shown_before(state.folded, size)
+        digest = await run_text_work(text_size, digest_of, journal, state, shown, closed, size)
     session = Session(
         id=journal.new_id(), branch=journal.head.branch, first=size, kind=kind, carries=carries, target=target,
         at=journal.clock(),
@@ -198,15 +202,15 @@ def _first_change(
     )
 
 
-def _cleared(folded: Folded) -> Folded:
-    """Return the branch without shown messages and facts, at the same position."""
-    empty = empty_view(folded.shown)
+def _cleared(folded: Folded, first: int | None = None) -> Folded:
+    """Return the branch without shown messages and facts, before the message `first`, by default at its end."""
+    empty, first = empty_view(folded.shown), folded.size if first is None else first
     cleared = structs.replace(
         folded,
         branch=empty,
         shown=empty,
         edited=(),
-        base=folded.size,
+        base=first,
         summaries=(),
         past=(),
         numbered=folded.numbered + len(folded.past),
@@ -214,8 +218,8 @@ def _cleared(folded: Folded) -> Folded:
         settled=-1,
         declined=-1,
         facts=Facts(),
-        origin=folded.size,
-        told=folded.whole,
+        origin=first,
+        told=folded.told + folded.branch.tokens_before(max(0, first - folded.origin)),
         task=(),
         asked=None,
         held=frozenset(),
@@ -223,10 +227,10 @@ def _cleared(folded: Folded) -> Folded:
     return cleared.with_ledger(EMPTY)
 
 
-def _carried_over(earlier: Folded, now: Folded) -> Folded:
-    """Return the branch with the messages that an earlier session showed, at the present position."""
+def _carried_over(earlier: Folded, empty: Folded) -> Folded:
+    """Return an empty branch with the messages that an earlier session showed."""
     return structs.replace(
-        _cleared(now).with_ledger(earlier.ledger),
+        empty.with_ledger(earlier.ledger),
         shown=earlier.shown,
         edited=tuple(earlier.number(index) for index in range(len(earlier.shown))),
         summaries=earlier.summaries,
@@ -237,10 +241,10 @@ def _carried_over(earlier: Folded, now: Folded) -> Folded:
     )
 
 
-def _with_summary(state: State, summary: Summary, earlier: Folded) -> Folded:
-    """Return the branch with nothing but the summary of an earlier session, at the present position."""
+def _with_summary(state: State, empty: Folded, summary: Summary, earlier: Folded) -> Folded:
+    """Return an empty branch with nothing but the summary of an earlier session."""
     frame = state.frame
-    cleared = structs.replace(_cleared(state.folded).with_ledger(earlier.ledger), task=earlier.task)
+    cleared = structs.replace(empty.with_ledger(earlier.ledger), task=earlier.task)
     view, older = cleared.shown, tokens_of(frame.policy.ancestors, frame.budget)
     room = request_room(frame, SUMMARY_TOKENS)
     lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)
@@ -266,7 +270,8 @@ async def _summary_of(journal: Journal, state: State, closed: ClosedSession) -> 
     """
     session = closed.session
     found = await journal.store.written(journal.head.owner, [session.summary] if session.summary else [])
-    if found and _with_summary(state, found[0].summary, closed.shown).tokens <= room_of(state):
+    empty = _cleared(state.folded)
+    if found and _with_summary(state, empty, found[0].summary, closed.shown).tokens <= room_of(state):
         return found[0]
     last, text_size = closed.request.last, closed.shown.branch.characters
     written = await run_text_work(text_size, digest_of, journal, state, closed.shown, session, last)
@@ -305,7 +310,11 @@ async def shown_in(journal: Journal, state: State, session: Session) -> Folded:
     owner, last = journal.head.owner, session.last or 0
     reading = await _on_branch_of(journal, session)
     found = await journal.store.last_change(owner, session.id, ("summarise", "reduce"))
-    folded = await reading.shown_after(state, found, last)
+    return await _shown_before(await reading.shown_after(state, found, last), last)
+
+
+async def _shown_before(folded: Folded, last: int) -> Folded:
+    """Return the branch without the shown messages from the number `last` on."""
     items = folded.items.items
     within = [item for item in items if item.seq < last]
     if len(within) == len(items):

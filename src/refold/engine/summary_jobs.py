@@ -83,6 +83,7 @@ UNDONE = "the compaction was undone"
 REPLACED = "another summary was asked for in its place"
 CLOSED = "the conversation was closed while it was written"
 NEWER = "a newer summary covers its messages"
+UNUSED = "the compaction before it stays"
 LEFT = "the program that was writing it ended"
 IN_PROGRESS = ("planned", "running")
 
@@ -351,6 +352,44 @@ class SummaryJobs:
         there.
         """
         return await self._write(request, summariser, focus, state or self._current())
+
+    async def write_for(
+        self,
+        request: SummaryRequest,
+        summariser: Summariser,
+        state: State,
+        session: Session,
+        *,
+        is_given: bool,
+    ) -> Summary | None:
+        """Run one job about a session for which another summary stands, and return its summary. It is not held
+        as ready. A summariser that was given for this summary alone is not one of a worker's.
+        """
+        question, queue = SummariserCall(summariser), None if is_given else self._queue_for("")
+
+        async def write() -> Summary | None:
+            source = await self._source(state)
+            task = partial(source.task, request)
+            return await self.answer(question, request, task, source.text_size, is_awaited=self.is_awaited)
+
+        spec = structs.replace(
+            self.job_spec(question, write, self.recipe(summariser, state, "")), is_wanted=True
+        )
+        if queue is not None:
+            spec = structs.replace(spec, queue=queue, order=partial(self._order, request, state))
+        result = await self.run(request, spec, session)
+        if queue is not None and result.is_asked:
+            self._report_written_elsewhere(request, result)
+        return result.summary
+
+    async def drop_written(self, summary: Summary, reason: str) -> None:
+        """Report a summary of `write_for` that is not used, and end its job."""
+        store, owner = self._journal.store, self._journal.head.owner
+        with suppress(StoreError):
+            known = await store.compaction(owner, summary.id)
+            if known is not None and known.state == "summarised":
+                await supersede_job(store, owner, known, reason)
+                self._discard(summary, reason)
 
     def _begin(
         self,

@@ -388,7 +388,7 @@ class CommandEntry(Struct, frozen=True, kw_only=True):
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Everything that one transaction adds to a branch: messages first, then changes in their order, then the rest."""
+    """Everything that one transaction adds to a branch: messages first, then the undo, then changes in their order, then the rest."""
 
     at: float
     messages: tuple[StoredMessage, ...] = ()

@@ -471,12 +471,12 @@ class PendingCommit:
         if not set(batch.takes) <= set(self._tables.queue):
             raise NotFound("a queued message has left the queue", hint="another program has stored it")
         self._taken = batch.takes
+        if batch.undoes:
+            self._undo(batch.undoes)
         for change in batch.changes:
             self._install(change, batch.at)
         if batch.opens is not None:
             self._begin(batch.opens, batch.opens.first, batch.at)
-        if batch.undoes:
-            self._undo(batch.undoes)
         self._calls = batch.calls
         self._chains, self._embeddings, self._blobs = batch.chains, batch.embeddings, batch.blobs
         notes = self.head.notes if batch.notes is None else batch.notes

@@ -41,7 +41,7 @@ def test_a_model_that_fails_leaves_the_compaction_as_it_was(kept):
 
     assert (told.code, told.out) == (2, "")
     assert told.err.splitlines()[-2].startswith(
-        "error: no summary could be written, and the old compaction was restored"
+        "error: no summary could be written, and the old compaction stays"
     )
     after = json.loads(kept("diff", "shifts", "--json").out)
     assert {**after, "compactions": []} == {**before, "compactions": []}, "by another id: it was made again"

@@ -32,12 +32,12 @@ def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
     reach("commit.after_messages")
     if batch.takes:
         yield from take(head.owner, batch.takes)
+    if batch.undoes:
+        head = yield from _undo(head, batch.undoes)
     for change in batch.changes:
         head = yield from _install(head, change, batch.at)
     if batch.opens is not None:
         head = yield from _open(head, batch.opens, batch.opens.first, batch.at)
-    if batch.undoes:
-        head = yield from _undo(head, batch.undoes)
     if batch.title:
         yield "name_conversation", _naming(head, batch.title)
     if batch.embeddings:
