@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from refold.model.errors import Conflict
+from refold.model.errors import Conflict, StoreError
 from refold.ports.records import Batch, Head, InstalledCompaction
 from tests.contract.talks import (
     ANNA,
@@ -18,6 +18,7 @@ from tests.contract.talks import (
     new_head,
     next_session,
     planned,
+    ranges,
     reduce,
     say,
     summary,
@@ -242,3 +243,24 @@ async def test_a_summary_is_found_by_its_number(store):
     assert await text(head, 5) is None, "it is not in effect yet"
     assert [await text(side, number) for number in (0, 1, 2)] == ["c0 as 0", "c1 as 1", None]
     assert await text(early, 0) is None, "it was made when the base had more messages than are shared"
+
+
+async def test_one_batch_replaces_a_compaction_by_another(store):
+    """The undo comes first, so the new compaction begins in the session that is open again."""
+    head = before = await say(store, await begin(store), *"abcde")
+    head = await compact(store, head, 2, "old")
+    head = await store.commit(head, Batch(at=3.0, changes=(reduce(head, "since"),)))
+    head = await say(store, head, "f")
+    again = fold(structs.replace(before, next_seq=head.next_seq), 3, "new")
+    broken = structs.replace(again, opens=structs.replace(again.opens, first=2))
+    with pytest.raises(StoreError):
+        await store.commit(head, Batch(at=4.0, undoes="old", changes=(broken,)))
+    assert await ranges(store, head) == [(0, 2), (2, None)]
+    assert (await store.latest(head)).id == "since"
+
+    head = await store.commit(head, Batch(at=4.0, undoes="old", changes=(again,)))
+    states = {one.id: one.state for one in await store.compactions(ANNA, head.branch)}
+    assert states == {"old": "undone", "since": "undone", "new": "installed"}
+    assert await ranges(store, head) == [(0, 3), (3, None)]
+    assert (head.session, (await store.latest(head)).id) == ("new/s", "new")
+    assert head == await store.head(ANNA, head.conversation)

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from msgspec import json
 
+from refold.core.presets import PRESETS
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
-from refold.model.errors import DoesNotFit, InvalidWindow, NotFound, RefoldError
+from refold.model.errors import DoesNotFit, InvalidWindow, NotFound, RefoldError, SummaryError
 from refold.model.summary import Summary
 from refold.ports.models import SummaryTask
 from refold.stores.sqlite import writer
@@ -31,6 +32,7 @@ ACTS = (
     *("context",) * 4,
     *("record",) * 2,
     *("compact",) * 4,
+    *("rerun",) * 2,
     "undo",
     "new",
     "resume",
@@ -121,6 +123,11 @@ class Talker:
 
     async def compact(self) -> None:
         await self._talk.compact()
+
+    async def rerun(self) -> None:
+        """The last compaction again; by another policy another summary is paid for."""
+        with suppress(SummaryError):  # another program has compacted since, or nothing is gained
+            await self._talk.rerun(policy=self._chance.choice((None, PRESETS["opal"])))
 
     async def undo(self) -> None:
         await self._talk.undo()

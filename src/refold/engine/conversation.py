@@ -1312,7 +1312,8 @@ class Conversation:
             before, replaced = await self._without(state, change)
 
         def ruled(state: State) -> State:
-            frame = structs.replace(state.frame, policy=policy) if policy else state.frame
+            """The state under the policy that was asked for."""
+            frame = structs.replace(state.frame, policy=policy or state.frame.policy)
             return structs.replace(state, frame=frame)
 
         written = await self._summarise_before(change.cut, ruled(before), replaced.session, summariser)

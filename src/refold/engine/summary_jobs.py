@@ -473,7 +473,8 @@ class SummaryJobs:
             return
         is_next = opened.kind == "compaction" and opened.parent == closed.id
         held, self._late, self._early = (self._late, self._early), None, None
-        for place, summary in (one for one in held if one is not None):
+        used = {one.id for one in self._current().folded.summaries}
+        for place, summary in (one for one in held if one is not None and one[1].id not in used):
             if not is_next or place[0] != closed.id or not self._hold(summary):
                 self._queue_discarded(summary, MOVED_ON)
         ready = self._ready

@@ -385,7 +385,7 @@ def _total_cells(report: ContextReport) -> tuple[str, ...]:
     return "", "content", f"{content.tokens:,}", share, content.source, "everything that is sent"
 
 
-def _swatch(look: RegionLook) -> Text:
+def _swatch(look: RegionGlyph) -> Text:
     from rich.text import Text
 
     return Text(f"{look.glyph} ", style=look.style)
@@ -403,7 +403,7 @@ MAX_SPILL_ROWS = 2
 """Enough to see which regions spill over; more would push the head of the page off a small screen."""
 
 
-class RegionLook(Struct, frozen=True):
+class RegionGlyph(Struct, frozen=True):
     """The letter and the style of a region, and its meaning in a few words."""
 
     name: str
@@ -412,16 +412,16 @@ class RegionLook(Struct, frozen=True):
     meaning: str
 
 
-LOOKS: dict[Region, RegionLook] = {
-    "system": RegionLook("system", "S", "black on color(75)", "system prompt"),
-    "tools": RegionLook("tools", "T", "black on color(141)", "tool definitions"),
-    "summary": RegionLook("summary", "U", "black on color(252)", "what stands for earlier messages"),
-    "history": RegionLook("history", "H", "black on color(71)", "earlier turns"),
-    "tool_results": RegionLook("tool results", "R", "black on color(179)", "results in earlier turns"),
-    "tail": RegionLook("tail", "L", "black on color(44)", "the active turn so far"),
-    "input": RegionLook("input", "I", "black on color(211)", "what the next call adds"),
-    "free": RegionLook("free", ".", "dim", "room left"),
-    "reserve": RegionLook("reserve", "=", "white on color(240)", "kept for the reply"),
+LOOKS: dict[Region, RegionGlyph] = {
+    "system": RegionGlyph("system", "S", "black on color(75)", "system prompt"),
+    "tools": RegionGlyph("tools", "T", "black on color(141)", "tool definitions"),
+    "summary": RegionGlyph("summary", "U", "black on color(252)", "what stands for earlier messages"),
+    "history": RegionGlyph("history", "H", "black on color(71)", "earlier turns"),
+    "tool_results": RegionGlyph("tool results", "R", "black on color(179)", "results in earlier turns"),
+    "tail": RegionGlyph("tail", "L", "black on color(44)", "the active turn so far"),
+    "input": RegionGlyph("input", "I", "black on color(211)", "what the next call adds"),
+    "free": RegionGlyph("free", ".", "dim", "room left"),
+    "reserve": RegionGlyph("reserve", "=", "white on color(240)", "kept for the reply"),
 }
 """In the order of the grid: the reserve is at the end, where the reply goes."""
 
