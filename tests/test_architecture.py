@@ -76,10 +76,19 @@ PROXIES = {"refold.sync.Chat", "refold.sync.Conversation", "refold.sync.Engine"}
 """The classes without `await`: they have the names of the classes that they stand for."""
 
 
+def type_aliases() -> Iterator[str]:
+    """The full names of all `NAME: TypeAlias = ...`."""
+    for path in MODULES:
+        for node in parse(path).body:
+            is_alias = isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias"
+            if is_alias and isinstance(node.target, ast.Name):
+                yield f"refold.{name_of(path)}.{node.target.id}"
+
+
 def test_a_class_name_means_one_thing():
-    """A second class of the same name sends a reader to the wrong file."""
+    """A second class or type of the same name sends a reader to the wrong file."""
     owners: dict[str, list[str]] = {}
-    for full_name in resolver().class_bases.keys() - PROXIES:
+    for full_name in (resolver().class_bases.keys() - PROXIES) | set(type_aliases()):
         module, _, name = full_name.rpartition(".")
         if not name.startswith("_"):
             owners.setdefault(name, []).append(module)

@@ -16,7 +16,7 @@ from refold.model.dialect import CHAT
 from refold.model.message import Message
 from refold.replay.candidate import CallsModels, CandidateMaker, HasHandles, Recalls
 from refold.replay.facts import ReferenceCounter
-from refold.replay.table import TableRow
+from refold.replay.table import ReplayRow
 from refold.wire import decode_message, decode_tools, encode_message
 from tests.corpus import DATA
 
@@ -106,7 +106,7 @@ def reference_row(conversations: list[dict], make: CandidateMaker, window: int) 
     return {key: None if value != value else value for key, value in row.items()}  # noqa: PLR0124
 
 
-def our_row(row: TableRow) -> dict:
+def our_row(row: ReplayRow) -> dict:
     ours = {name: getattr(row, name) for name in SAME.values()}
     if row.with_recall is not None:
         ours["with_recall"] = row.with_recall

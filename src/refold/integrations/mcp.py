@@ -60,7 +60,7 @@ Anywhere: TypeAlias = Annotated[
     str, Field(description="Only in the conversation of this name. Default: in all of them.")
 ]
 HandleText: TypeAlias = Annotated[str, Field(description="Such as #m12, #m12.2 or #s0.")]
-BranchId: TypeAlias = Annotated[
+BranchArgument: TypeAlias = Annotated[
     str, Field(description="Where a search names a branch beside the conversation: that branch.")
 ]
 Start: TypeAlias = Annotated[int, Field(ge=0, description=START)]
@@ -123,7 +123,11 @@ class ConversationTools:
         return "\n".join(passages) or "Nothing that was said holds these words. Try fewer or other words."
 
     async def recall(
-        self, conversation: ConversationName, handle: HandleText, branch: BranchId = "", start: Start = 0
+        self,
+        conversation: ConversationName,
+        handle: HandleText,
+        branch: BranchArgument = "",
+        start: Start = 0,
     ) -> str:
         asked = read_arguments({"what": handle, "start": start})
         read_handle(asked.what)

@@ -31,7 +31,7 @@ from refold.replay.facts import REFERENCE, Counting, ReferenceCounter
 from refold.replay.recordings import CountedRecording, ProgressFunction, Recording, read_recordings
 from refold.replay.run import WINDOWS, run
 from refold.replay.score import Score, score
-from refold.replay.table import Cell, Table, TableRow, document, render, tabulate
+from refold.replay.table import Cell, ReplayRow, Table, document, render, tabulate
 
 __all__ = [
     "BASELINES",
@@ -51,9 +51,9 @@ __all__ = [
     "Recording",
     "ReferenceCounter",
     "ReplayBudget",
+    "ReplayRow",
     "Score",
     "Table",
-    "TableRow",
     "Tariff",
     "document",
     "read_recordings",

@@ -32,8 +32,8 @@ from refold.replay.score import Ratio, Score, SentContext
 from refold.replay.table import (
     MIN_DEMANDS,
     Cell,
+    ReplayRow,
     Table,
-    TableRow,
     kept_free,
     milliseconds,
     percent,
@@ -56,7 +56,7 @@ class Point(Struct, frozen=True):
     """The text beside the mark, if it is not the whole name."""
 
 
-def points(rows: Sequence[TableRow], tariff: str, suffix: str = "") -> list[Point]:
+def points(rows: Sequence[ReplayRow], tariff: str, suffix: str = "") -> list[Point]:
     """The rows with both numbers; `suffix` is a common ending of names, and is left out of the labels."""
     return [
         Point(
@@ -103,7 +103,7 @@ def _described(point: Point) -> str:
 
 # The columns of the table: a head, its meaning, and the value of a row
 
-Column: TypeAlias = tuple[str, str, Callable[[TableRow], str]]
+Column: TypeAlias = tuple[str, str, Callable[[ReplayRow], str]]
 
 _RECALL: tuple[Column, ...] = (
     (
@@ -449,7 +449,7 @@ HOW_TO_READ = (
 )
 
 
-def _fronts(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Markup:
+def _fronts(table: Table, windows: dict[int, list[ReplayRow]], tariff: str) -> Markup:
     models = [one.model for one in table.summarisers]
     model = models[0] if len(models) == 1 else ""
     figures = [figure(window, rows, tariff, model) for window, rows in windows.items()]
@@ -461,7 +461,7 @@ def _fronts(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Ma
     )
 
 
-def figure(window: int, rows: Sequence[TableRow], tariff: str, model: str = "") -> Markup:
+def figure(window: int, rows: Sequence[ReplayRow], tariff: str, model: str = "") -> Markup:
     """The chart of a window with its caption, for the report and the dashboard. If all summaries are by one model, it is named once
     and not beside every mark.
     """
@@ -477,7 +477,7 @@ def figure(window: int, rows: Sequence[TableRow], tariff: str, model: str = "") 
     return node("figure", title, front_chart(found, label))
 
 
-def _summary(table: Table, windows: dict[int, list[TableRow]], tariff: str) -> Markup:
+def _summary(table: Table, windows: dict[int, list[ReplayRow]], tariff: str) -> Markup:
     shown = columns(tariff, by_model=bool(table.summarisers))
     heads = [node("th", head, scope="col", title=meaning) for head, meaning, _ in shown]
     bodies = [_body(window, rows, shown, tariff) for window, rows in windows.items()]
@@ -506,7 +506,7 @@ def _meanings(shown: Sequence[Column]) -> Markup:
     return node("details", node("summary", "What the columns mean"), node("dl", *listed))
 
 
-def _body(window: int, rows: Sequence[TableRow], shown: Sequence[Column], tariff: str) -> Markup:
+def _body(window: int, rows: Sequence[ReplayRow], shown: Sequence[Column], tariff: str) -> Markup:
     best = {point.name for point in front(points(rows, tariff))}
     title = f"Window of {window:,} tokens"
     most = max(rows, key=lambda row: row.recordings)
@@ -519,7 +519,7 @@ def _body(window: int, rows: Sequence[TableRow], shown: Sequence[Column], tariff
     )
 
 
-def _line(row: TableRow, shown: Sequence[Column], is_best: bool) -> Markup:
+def _line(row: ReplayRow, shown: Sequence[Column], is_best: bool) -> Markup:
     name = node("th", row.candidate, scope="row", class_="best" if is_best else None)
     return node("tr", name, *(_cell(head, show(row)) for head, _, show in shown))
 

@@ -20,7 +20,7 @@ from refold.replay.candidate import WHOLE_WINDOW, CandidateMaker, ReplayBudget, 
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff
 from refold.replay.facts import REFERENCE, Counting
 from refold.replay.recordings import CountedRecording, ProgressFunction, Recording
-from refold.replay.score import Clock, Score, score
+from refold.replay.score import MonotonicClock, Score, score
 from refold.replay.table import Cell
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class _Work(Struct, frozen=True):
     windows: tuple[int, ...]
     counting: Counting
     tariffs: tuple[Tariff, ...]
-    clock: Clock
+    clock: MonotonicClock
     budget: ReplayBudget
 
 
@@ -54,7 +54,7 @@ def run(
     on_progress: ProgressFunction | None = None,
     *,
     tariffs: Sequence[Tariff] = REFERENCE_TARIFFS,
-    clock: Clock = perf_counter,
+    clock: MonotonicClock = perf_counter,
     jobs: int = 1,
     in_threads: bool = False,
     budget: ReplayBudget = WHOLE_WINDOW,

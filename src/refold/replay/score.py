@@ -208,7 +208,7 @@ def _called(known: MessageFacts, waiting: list[str], seen: set[str]) -> Iterator
         waiting.append(call_id)
 
 
-Clock: TypeAlias = Callable[[], float]
+MonotonicClock: TypeAlias = Callable[[], float]
 """A monotonic clock in seconds, such as `time.perf_counter`."""
 
 RECALL_TOKENS = 1_000
@@ -323,7 +323,7 @@ def score(
     candidate: Candidate,
     window: int,
     *,
-    clock: Clock,
+    clock: MonotonicClock,
     tariffs: Sequence[Tariff] = REFERENCE_TARIFFS,
     budget: ReplayBudget = WHOLE_WINDOW,
 ) -> Score:
@@ -342,7 +342,7 @@ class _Replay:
         script: CountedRecording,
         candidate: Candidate,
         window: int,
-        clock: Clock,
+        clock: MonotonicClock,
         tariffs: Sequence[Tariff],
         budget: ReplayBudget,
     ) -> None:

@@ -35,7 +35,7 @@ class Cell(Struct, frozen=True):
     scores: tuple[Score, ...]
 
 
-class TableRow(Struct, frozen=True):
+class ReplayRow(Struct, frozen=True):
     """The means of a cell. Shares are percentages; None if nothing could be measured."""
 
     candidate: str
@@ -105,7 +105,7 @@ class Table(Struct, frozen=True):
     counting: str
     """The counter of the tokens; a window of another counter is another window."""
     tariffs: tuple[str, ...]
-    rows: tuple[TableRow, ...]
+    rows: tuple[ReplayRow, ...]
     format: int = FORMAT
     summarisers: tuple[Spending, ...] = ()
     stopped: str = ""
@@ -141,10 +141,10 @@ def document(table: Table) -> dict[str, object]:
     return msgspec.json.decode(msgspec.json.encode(table), type=dict[str, object])
 
 
-def summarise(cell: Cell) -> TableRow:
+def summarise(cell: Cell) -> ReplayRow:
     scores = cell.scores
     calls = sum(score.calls for score in scores)
-    return TableRow(
+    return ReplayRow(
         candidate=cell.candidate,
         window=cell.window,
         recordings=len(scores),
@@ -231,7 +231,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
 # The table as plain text, for a screen of 80 columns: two tables for each window, and a legend
 
 WIDTH = 80
-_Column: TypeAlias = tuple[str, int, Callable[[TableRow], str]]
+_Column: TypeAlias = tuple[str, int, Callable[[ReplayRow], str]]
 
 
 def percent(value: float | None) -> str:
@@ -250,11 +250,11 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def _dollars(row: TableRow) -> str:
+def _dollars(row: ReplayRow) -> str:
     return f"{next(iter(row.dollars.values())):,.2f}" if row.dollars else "-"
 
 
-def _summary_dollars(row: TableRow) -> str:
+def _summary_dollars(row: ReplayRow) -> str:
     if row.summaries is None:
         return "-"
     if (paid := row.summaries.dollars) is None:
@@ -329,7 +329,7 @@ def render(table: Table) -> str:
     return "\n".join([*lines, *_notes(table)]) + "\n"
 
 
-def _section(rows: list[TableRow], table: Table) -> Iterator[str]:
+def _section(rows: list[ReplayRow], table: Table) -> Iterator[str]:
     first = max(rows, key=lambda row: row.recordings)
     demands = ", ".join(f"{count:,} {band}" for band, count in first.demands.items())
     recordings = f"{first.recordings:,} recording{'' if first.recordings == 1 else 's'}"
@@ -351,7 +351,7 @@ def _section(rows: list[TableRow], table: Table) -> Iterator[str]:
     yield from _lines(rows, costs, room)
 
 
-def _fitted(columns: tuple[_Column, ...], rows: Sequence[TableRow]) -> tuple[_Column, ...]:
+def _fitted(columns: tuple[_Column, ...], rows: Sequence[ReplayRow]) -> tuple[_Column, ...]:
     """Columns that are wide enough for their longest cell and a space."""
     return tuple(
         (head, max(width, *(len(show(row)) + 1 for row in rows)), show) for head, width, show in columns
@@ -365,7 +365,7 @@ def _group(columns: tuple[_Column, ...], room: int) -> str:
     return " " * room + "".join(" " + f" {title} ".center(width - 1, "-") for title, width in groups)
 
 
-def _lines(rows: Sequence[TableRow], columns: tuple[_Column, ...], room: int) -> Iterator[str]:
+def _lines(rows: Sequence[ReplayRow], columns: tuple[_Column, ...], room: int) -> Iterator[str]:
     """The heads and the rows. A name that is longer than its column has a line of its own: cut names may look alike."""
     yield f"{'candidate':<{room}}" + "".join(f"{head:>{width}}" for head, width, _ in columns)
     for row in rows:
