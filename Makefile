@@ -11,7 +11,7 @@ SERVED_WITH := cli,server,sqlite,tokens
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-all prove smoke-clients test-integrations lint style types format package docs bench clean
+.PHONY: help run demo test test-all prove smoke-clients test-integrations campaign lint style types format package docs bench clean
 
 help: ## Show this help
 	@echo "Refold: keep LLM conversations inside the context window without losing anything."
@@ -41,6 +41,9 @@ smoke-clients: $(READY) ## Run installed clients through the gateway, without a 
 
 test-integrations: $(READY) ## Run the adapters with the real frameworks, each in its own environment (ARGS="langchain")
 	@$(BIN)/python -m scripts.test_integrations $(ARGS)
+
+campaign: $(READY) ## Run the long campaigns of durability, for hours; goes on where it was stopped (ARGS="power owners")
+	@$(BIN)/python -m scripts.campaign $(ARGS)
 
 lint: style types ## Check style, types and layers; silent when all is well
 

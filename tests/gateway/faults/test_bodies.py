@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
+import re
+import sys
+from collections import Counter
 
 import anthropic
 import msgspec
@@ -133,8 +138,6 @@ FIELD_NAMES = ("model", "stream", "tools", "system", "instructions", "max_tokens
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, bytes]:
     """A request that is nearly one, and now and then damaged."""
-    import json
-
     name = draw(st.sampled_from(FORMATS))
     fields = {"model": "gpt-5", KEYS[name]: draw(st.lists(VALUES, max_size=5) | VALUES)}
     fields |= draw(st.dictionaries(st.sampled_from(FIELD_NAMES), VALUES, max_size=3))
@@ -158,6 +161,90 @@ async def _ask_all(asked: list[tuple[str, bytes]]) -> None:
             assert got.headers.get("x-refold-action") != "failed"
             if got.headers.get("x-refold-action") == "unparsed":
                 assert loose.network.sent == body
+
+
+GOOD = {
+    "chat": {"model": "gpt-5", "max_tokens": 50, "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
+             "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Wo ist Zürich?"}]},
+                          {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}]},
+                          {"role": "tool", "tool_call_id": "a", "content": "there"}, {"role": "user", "content": "And now?"}]},
+    "responses": {"model": "gpt-5", "instructions": "Be brief.", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Wo ist Zürich?"}]},
+                  {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}, {"type": "function_call_output", "call_id": "a", "output": "there"},
+                  {"role": "user", "content": "And now?"}]},
+    "anthropic": {"model": "claude", "max_tokens": 50, "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+                  "messages": [{"role": "user", "content": "Wo ist Zürich?"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]},
+                               {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "there"}, {"type": "text", "text": "And now?"}]}]},
+}  # fmt: skip
+"""A request of each format that its provider takes."""
+ODD = (
+    b"null",
+    b"-1",
+    b"1e400",
+    b'"\\ud800"',
+    b"[]",
+    b"{}",
+    b"[[]]",
+    b'""',
+    b"true",
+    b"\xff",
+    b"\x00",
+    b'"a',
+    b"99999999999999999999",
+)
+
+
+def mutate(body: bytes, chance: random.Random) -> bytes:
+    """A request with one to three changes: bytes that are others, gone or doubled, and values that are others."""
+    for _ in range(chance.randint(1, 3)):
+        at, size = chance.randrange(len(body) or 1), chance.randint(1, 40)
+        values = [found.span() for found in VALUE.finditer(body)]
+        match chance.randrange(5):
+            case 0:
+                body = body[:at] + bytes([chance.randrange(256)]) + body[at + 1 :]
+            case 1:
+                body = body[:at] + body[at + size :]
+            case 2:
+                body = body[:at] + body[at : at + size] * 2 + body[at + size :]
+            case _ if values:
+                first, last = chance.choice(values)
+                body = body[:first] + chance.choice(ODD) + body[last:]
+    return body
+
+
+VALUE = re.compile(rb'(?<=: )(?:"[^"]*"|-?\d+|null)')
+
+
+async def ask_mutated(gate, count: int, seed: int) -> tuple[Counter[int], list[str]]:
+    """Send so many mutated requests: how often each status came, and what was wrong with answers."""
+    chance, statuses, found = random.Random(seed), Counter[int](), list[str]()
+    for at in range(count):
+        name = FORMATS[at % len(FORMATS)]
+        body = mutate(json.dumps(GOOD[name], ensure_ascii=False).encode(), chance)
+        status, told, answer = await gate.post(PATHS[name], body)
+        statuses[status] += 1
+        if status >= 500 or told.get("x-refold-action") == "failed":
+            found.append(f"{name} {at}: a fault of ours: {status}")
+        elif status != 200 and not is_own_shape(PATHS[name], answer):
+            found.append(f"{name} {at}: {status} without the shape of the format")
+        gate.upstream.requests.clear()
+    for name in FORMATS:
+        body = json.dumps(GOOD[name], ensure_ascii=False).encode()
+        if (await gate.post(PATHS[name], body))[0] != 200:
+            found.append(f"{name}: a request that is as it should be was refused after them")
+    return statuses, found
+
+
+async def test_mutated_requests_are_answered(gate):
+    assert (await ask_mutated(gate, 300, 7))[1] == []
+
+
+@pytest.mark.slow
+async def test_five_thousand_mutated_requests_are_answered(gate, capsys):
+    seed = random.SystemRandom().randrange(1 << 30)
+    statuses, found = await ask_mutated(gate, 5_000, seed)
+    with capsys.disabled():
+        sys.stdout.write(f"\nMutated bodies, seed {seed}: statuses {dict(statuses)}, wrong {len(found)}\n")
+    assert found == []
 
 
 async def test_a_message_that_is_unreadable_spoils_no_conversation(gate):
