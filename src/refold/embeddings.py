@@ -66,6 +66,22 @@ class StaticEmbedder:
         return await asyncio.to_thread(_embed, list(texts))
 
 
+def load_static() -> None:
+    """Load the word vectors, so that the first call of `static_vector` takes no longer than the others.
+
+    Raises:
+        MissingExtra: the extra is not installed.
+    """
+    if _folder() is None:
+        raise MissingExtra("search", "the trigger by a change of topic")
+    _load_table()
+
+
+def static_vector(text: str) -> bytes:
+    """The vector of a text by the static word vectors, empty for a blank text; without a wait, for a text of one turn."""
+    return _embed([text])[0]
+
+
 def installed(name: LocalEmbedder = "auto") -> StaticEmbedder | SentenceEmbedder | None:
     """The embedder of a name on this machine. `auto` is the static one, if its extra is installed; `off` is none.
 

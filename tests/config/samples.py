@@ -41,6 +41,13 @@ SAMPLES: dict[str, tuple[tuple[object, str], tuple[object, str]]] = {
             "{ enabled = false, contextPruning = { enabled = true } }",
         ),
     ),
+    "compaction.extra_triggers": (
+        ({"turn_start": {"type": "age", "seconds": 60}}, '{ turn_start = { type = "age", seconds = 60 } }'),
+        (
+            {"after_call": {"type": "message_count", "messages": 9}},
+            '{ after_call = { type = "message_count", messages = 9 } }',
+        ),
+    ),
     "compaction.max_messages": ((30, "30"), (1, "1")),
     "compaction.keep_messages": ((6, "6"), (0, "0")),
     "compaction.resume_budget": (("50%", "0.5"), (4000, "4k")),

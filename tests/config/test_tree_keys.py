@@ -56,6 +56,7 @@ def test_nothing_that_leads_elsewhere_or_protects_is_changed_over_http():
         "compaction.sensitive",
         "compaction.allow_system_summary",
         "compaction.summarization",
+        "compaction.extra_triggers",
     }
     assert not TUNABLE & locked
     assert not [key for key in UPSTREAM_KEYS.values() if key.is_tunable]

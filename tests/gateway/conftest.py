@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from io import BytesIO
 from itertools import count
@@ -74,6 +75,7 @@ async def served(
     metrics: PrometheusMetrics | None = None,
     telemetry: Telemetry | None = None,
     layers: Sequence[Layer] = (),
+    clock: Callable[[], float] = time.time,
     **flags: object,
 ) -> AsyncIterator[Served]:
     """A gateway before a scripted provider; `flags` are settings, such as `compaction_preset`, and so are `layers`."""
@@ -86,6 +88,7 @@ async def served(
         resolved,
         chosen,
         new_id=lambda: f"{id_prefix}-{next(ids):04}",
+        clock=clock,
         metrics=metrics,
         telemetry=telemetry,
     )

@@ -6,10 +6,10 @@ silently. Some settings apply to every preset; the others belong to the preset t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, get_args
 
-from msgspec import structs
+from msgspec import ValidationError, convert, structs
 
 from refold.config.tree import CompactionSettings, Settings, SummariserSettings
 from refold.core.policy import (
@@ -21,6 +21,7 @@ from refold.core.policy import (
     LastMessages,
     LastTurns,
     MessageCount,
+    Moment,
     OverBudget,
     Policy,
     TokenRatio,
@@ -34,6 +35,7 @@ from refold.core.prompts import Recipe, Strategy
 from refold.core.stages import AnyStage, Prune
 from refold.core.tool_kinds import ToolKinds
 from refold.core.triggers import fold_count
+from refold.engine.settings import check_topic_change
 from refold.model.budget import Share, Tokens
 from refold.model.errors import ConfigError, SettingError
 from refold.plugins.registry import active
@@ -54,6 +56,7 @@ def policy_of(settings: Settings, *, preset: str = "") -> Policy:
 
     Raises:
         SettingError: there is no such preset, or it cannot use one of the settings, which `key` names.
+        MissingExtra: a trigger needs an extra that is not installed.
     """
     chosen = settings.compaction
     name = preset or chosen.preset
@@ -62,6 +65,7 @@ def policy_of(settings: Settings, *, preset: str = "") -> Policy:
     policy = _with_common_settings(policy, settings)
     if is_configured:
         policy = _with_preset_settings(policy, chosen)
+    check_topic_change(policy)
     if policy.placement == "system" and not chosen.allow_system_summary:
         raise SettingError(
             "compaction.allow_system_summary",
@@ -121,8 +125,25 @@ def _with_common_settings(policy: Policy, settings: Settings) -> Policy:
         cache=None if ttl == "off" else ttl,
         recovery=structs.replace(policy.recovery, attempts=chosen.recoveries),
         recipe=_recipe(policy.recipe, settings),
+        triggers=_with_extra(policy.triggers, chosen.extra_triggers),
         file_tools=_file_tools(policy.file_tools, chosen),
     )
+
+
+def _with_extra(rules: dict[Moment, Trigger], extra: Mapping[Any, object]) -> dict[Moment, Trigger]:
+    """The rules of a preset, and beside each the one of the settings: a summary is due if either fires."""
+    found, place = dict(rules), "compaction.extra_triggers"
+    for moment, value in extra.items():
+        try:
+            rule = convert(value, Trigger)
+        except ValidationError as error:
+            kinds = ", ".join(sorted(f'"{kind.__struct_config__.tag}"' for kind in get_args(Trigger)))
+            hint = f'write {moment} = {{ type = "age", seconds = 3600 }}; the types are {kinds}'
+            raise SettingError(place, f"{moment} has no trigger that is known: {error}", hint=hint) from None
+        except ConfigError as error:
+            raise SettingError(place, error.message, hint=error.hint) from None
+        found[moment] = AnyOf((found[moment], rule)) if moment in found else rule
+    return found
 
 
 def _of_limit(size: Tokens | Share) -> Tokens | Share:

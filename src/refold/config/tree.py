@@ -329,6 +329,14 @@ class CompactionSettings(Section, frozen=True):
         ),
     ] = None
     """The preset's own, mostly 80%."""
+    extra_triggers: Annotated[
+        dict[Literal["turn_start", "before_call", "after_call"], Any],
+        Meta(
+            description="Triggers besides the preset's own, by the moment at which each is evaluated; see docs/presets.md."
+        ),
+        PLAIN,
+    ] = {}
+    """None: the preset's own triggers are what was measured."""
     keep_recent: Annotated[
         Tokens | Share | None,
         Meta(

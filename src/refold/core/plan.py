@@ -48,6 +48,7 @@ from refold.core.triggers import (
     is_wanted,
     reason_to_act,
     reason_to_reduce,
+    topic_start,
 )
 from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
 from refold.model.budget import Share, Tokens
@@ -352,7 +353,12 @@ def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
         return next((index for index, item in enumerate(items) if item.seq >= wanted), len(items))
     is_full = not fits(folded, frame, now)
     budget, moment = frame.budget, now.moment
-    return cut_at(folded, frame.policy, budget, effective, moment, is_full=is_full, keep=now.keep)
+    topic = topic_start(folded, frame, now)
+    own = cut_at(folded, frame.policy, budget, effective, moment, is_full=is_full, keep=now.keep)
+    if topic is None or frame.policy.cut is None:
+        return own
+    first = next((at for at, item in enumerate(folded.items.items) if item.seq >= topic), own)
+    return max(own, first) if is_full else first  # the messages of the new topic stay, if they fit
 
 
 def _covered_by_provider(items: tuple[Item, ...], span: range) -> frozenset[int]:
@@ -434,7 +440,8 @@ def _most_for(source: int, folded: Folded, frame: Frame, now: Now) -> int:
     # Summaries of their own messages only are told in a line each once there is a newer one.
     replaced = source if frame.policy.scope == "cumulative" else source + folded.lead.tokens
     most = max(share_of(MOST_OF_SOURCE, replaced), LEAST_ASKED // 2)
-    return min(most, max(share_of(MANUAL_SHARE, source), LEAST_MANUAL)) if now.moment == "manual" else most
+    is_early = now.moment == "manual" or topic_start(folded, frame, now) is not None
+    return min(most, max(share_of(MANUAL_SHARE, source), LEAST_MANUAL)) if is_early else most
 
 
 def _make_fit(planned: Plan) -> Plan:

@@ -17,6 +17,7 @@ from refold.core.measure import FixedCost
 from refold.core.policy import Moment, Policy
 from refold.core.stage import Room
 from refold.core.system_messages import is_setting, newest_instruction
+from refold.core.topic_change import NewTopic
 from refold.model.budget import Budget, Share
 from refold.model.tokens import Prices
 from refold.model.window import Fixed
@@ -72,6 +73,8 @@ class Now(Struct, frozen=True):
     """Whether a summary was written ahead of time."""
     largest_output: int = 0
     """The largest output that the last calls asked for."""
+    topic: NewTopic | None = None
+    """The last change of topic, if the policy looks for changes and one was recognised."""
 
 
 BEFORE_CALL = Now("before_call")

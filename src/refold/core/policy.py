@@ -7,6 +7,7 @@ triggers, the stages, the cut, and the form of the summary. It contains no logic
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -108,6 +109,37 @@ class ReportedOverflow(Struct, frozen=True, tag="reported_overflow"):
     """The provider reported more input than the window holds: it has truncated the input silently."""
 
 
+class TopicChange(Struct, frozen=True, tag="topic_change"):
+    """The conversation has moved to another topic, by the vectors of its turns. Needs the extra `search`.
+
+    The defaults were chosen on recordings with marked changes (docs/presets.md#a-change-of-topic): a change that is
+    reported is almost always one, and about a third of them is not noticed.
+    """
+
+    distance: float = 0.5
+    """From here on the last turns are about something else: 0 for turns as like the topic as its own, 1 for unrelated ones."""
+    hysteresis: float = 0.2
+    """After a turn that is away, only one that is nearer than `distance` by this much returns to the topic."""
+    turns: int = 4
+    """Turns that must be away, one after another: a shorter digression is none."""
+    min_turns: int = 6
+    """Turns that the topic before must have had: fewer show no topic."""
+
+    def __post_init__(self) -> None:
+        _check_share("distance", self.distance)
+        if not 0 <= self.hysteresis < self.distance:
+            raise ConfigError(
+                f"hysteresis cannot be {self.hysteresis}", hint="give a number from 0 up to the distance"
+            )
+        _check("turns", self.turns, least=1)
+        _check("min_turns", self.min_turns, least=2)
+
+    @property
+    def near(self) -> float:
+        """The distance up to which a turn returns to the topic before."""
+        return self.distance - self.hysteresis
+
+
 class AnyOf(Struct, frozen=True, tag="any_of"):
     triggers: tuple[Trigger, ...]
 
@@ -125,9 +157,19 @@ Trigger: TypeAlias = (
     | Age
     | OverBudget
     | ReportedOverflow
+    | TopicChange
     | AnyOf
     | AllOf
 )
+
+
+def topic_changes(trigger: Trigger) -> Iterator[TopicChange]:
+    """Yield each trigger by a change of topic inside of a trigger."""
+    if isinstance(trigger, TopicChange):
+        yield trigger
+    elif isinstance(trigger, AnyOf | AllOf):
+        for one in trigger.triggers:
+            yield from topic_changes(one)
 
 
 Measure: TypeAlias = Literal["hybrid", "reported", "calibrated", "characters"]
@@ -288,6 +330,11 @@ class Policy(Struct, frozen=True, kw_only=True):
     adds one."""
     enabled: bool = True
     """False turns off all compaction, including recovery from overflow."""
+
+    @property
+    def topic_change(self) -> TopicChange | None:
+        """The policy's trigger by a change of topic; None if it has none."""
+        return next((one for rule in self.triggers.values() for one in topic_changes(rule)), None)
 
     @property
     def runs_plugins(self) -> bool:

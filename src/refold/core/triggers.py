@@ -35,8 +35,10 @@ from refold.core.policy import (
     ReportedOverflow,
     TokenRatio,
     ToolTokens,
+    TopicChange,
     Trigger,
 )
+from refold.core.topic_change import NewTopic
 from refold.model.tokens import Prices
 
 REACHABLE = Fraction(95, 100)
@@ -59,6 +61,8 @@ class TriggerFacts(Struct, frozen=True):
     tool_tokens: int | None = None
     idle_s: float | None = None
     reported: int | None = None
+    topic: NewTopic | None = None
+    """A change of topic after which no summary was made yet."""
 
 
 def due(rules: Mapping[Moment, Trigger], moment: Moment, facts: TriggerFacts) -> str:
@@ -85,6 +89,11 @@ def fires(trigger: Trigger, facts: TriggerFacts) -> str:
             )
         case Age():
             return _compare_reason(facts.idle_s, ">=", trigger.seconds, "seconds without a call")
+        case TopicChange():
+            found = facts.topic
+            return (
+                f"another topic since #m{found.first}, at a distance of {found.distance:g}" if found else ""
+            )
         case _:
             return _by_size(trigger, facts)
 
@@ -162,6 +171,27 @@ def _compare_reason(value: float | None, compare: Compare, threshold: float, wha
 
 def _reachable(threshold: Fraction, facts: TriggerFacts) -> Fraction:
     return min(threshold, REACHABLE * facts.room) if facts.room > 0 else threshold
+
+
+def topic_start(folded: Folded, frame: Frame, now: Now) -> int | None:
+    """The number of the first message of a new topic, if that is a reason to act at this moment; None if it is not."""
+    rule = frame.policy.triggers.get(now.moment)
+    if now.topic is None or rule is None:
+        return None
+    facts = _facts(folded, frame, now)
+    is_reason = facts.topic is not None and _is_fired_by_topic(rule, facts)
+    return now.topic.first if is_reason else None
+
+
+def _is_fired_by_topic(trigger: Trigger, facts: TriggerFacts) -> bool:
+    match trigger:
+        case AnyOf():
+            return any(_is_fired_by_topic(one, facts) for one in trigger.triggers)
+        case AllOf():
+            is_part = any(_is_fired_by_topic(one, facts) for one in trigger.triggers)
+            return is_part and bool(fires(trigger, facts))
+        case _:
+            return isinstance(trigger, TopicChange)
 
 
 def fold_count(rules: Mapping[Moment, Trigger]) -> int | None:
@@ -296,7 +326,14 @@ def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
         tool_tokens=shown.result_tokens_between(unpruned, len(shown)).tokens,
         idle_s=now.idle_s,
         reported=now.reported,
+        topic=_open_change(folded, now),
     )
+
+
+def _open_change(folded: Folded, now: Now) -> NewTopic | None:
+    """The change of topic, unless a summary was made or undone since: a change is a reason only once."""
+    is_done = now.topic is None or max(folded.settled, folded.declined) > now.topic.at
+    return None if is_done else now.topic
 
 
 def _messages_to_refine(folded: Folded, room: int) -> int:

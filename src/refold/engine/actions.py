@@ -19,6 +19,8 @@ from refold.core import extractive_summary
 from refold.core.assemble import broken_rules, with_last_word
 from refold.core.budget import OUTPUT_PART, output_after, share_of, tokens_of
 from refold.core.digest.search import find
+from refold.core.digest.shorten import with_ends
+from refold.core.digest.typed_text import request_text
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import (
     SIGNATURES_REFUSED,
@@ -51,13 +53,15 @@ from refold.core.plan_inputs import (
     size_of,
     target_for,
 )
-from refold.core.policy import Moment, Policy
+from refold.core.policy import Moment, Policy, TopicChange
 from refold.core.prompt_cache import mark_window
 from refold.core.stage import Edit, handle_of
 from refold.core.system_messages import moved_edits
+from refold.core.topic_change import QUESTION_TEXT, TURN_TEXT, TopicTrack
 from refold.core.triggers import fold_point, has_rule, rewrite_pays, with_digests
 from refold.core.verify import is_instruction, verify_fit
 from refold.core.view import View
+from refold.embeddings import static_vector
 from refold.engine.events import (
     Event,
     Recovered,
@@ -107,6 +111,10 @@ OPEN_PARTS, OPEN_CALLS = 2, 3
 to the larger model: a client that only looks in with it, or goes to and fro, keeps its fold."""
 OPENED = "the whole history takes less than half of the room that this model has"
 SWITCHED = "the model's summary replaces the digest"
+TOPIC_TURNS = 64
+"""Turns that are read for the topic of a conversation that was loaded: they show its topic, and take some milliseconds."""
+LONGEST_SAID = 20_000
+"""Characters of a user's message that are searched for the text that the user typed."""
 CLIPPED = "the provider reported more input than the window holds"
 
 
@@ -512,6 +520,8 @@ class _Draft:
     def act(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Plan:
         """Plan at a moment, and carry out the plan."""
         self._repair(moment)
+        if (rule := self.state.frame.policy.topic_change) is not None:
+            self.set(topics=_follow_topic(self.state, rule))
         planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
         is_told = planned.request is not None or planned.next.lead is not self.state.folded.lead
         if is_told and self._search_secrets():
@@ -952,6 +962,44 @@ class _Draft:
             self.set(frame=frame, given=request.budget)
             return error
         return None
+
+
+def _follow_topic(state: State, rule: TopicChange) -> TopicTrack:
+    """Return the track of the topic with the messages that it has not read. Vectors are made here, two for a turn, because no
+    other feature that makes vectors is certain to have made these.
+    """
+    folded, track = state.folded, state.topics
+    starts = folded.branch.turn_starts
+    first = folded.origin + (starts[-TOPIC_TURNS] if len(starts) > TOPIC_TURNS else 0)
+    if track.read < first or track.read > folded.size:
+        track = TopicTrack(read=first)
+    for number in range(track.read, folded.size):
+        if folded.original(number).message.role != "user":
+            continue
+        if track.turn >= 0:
+            said, is_answered = _said(state, track.turn, number, TURN_TEXT)
+            if not is_answered:
+                continue  # one more message of the same question
+            track = track.end_turn(static_vector(said), rule)
+        asked, _ = _said(state, number, number + 1, QUESTION_TEXT)
+        track = track.ask(number, static_vector(asked), rule)
+    return structs.replace(track, read=folded.size)
+
+
+def _said(state: State, first: int, last: int, most: int) -> tuple[str, bool]:
+    """Return the beginning of what user and assistant said in these messages, without sensitive ones, and whether the assistant
+    is among them.
+    """
+    found, is_answered, left = list[str](), False, most
+    for number in range(first, last):
+        message = state.folded.original(number).message
+        is_answered = is_answered or message.role == "assistant"
+        if left <= 0 or message.role not in ("user", "assistant") or number in state.secrecy.numbers:
+            continue
+        text = request_text(with_ends(message, LONGEST_SAID)) if message.role == "user" else message.text
+        found.append(text[:left])
+        left -= len(found[-1])
+    return "\n".join(filter(None, found)), is_answered
 
 
 def _holds_sealed(shown: View) -> bool:

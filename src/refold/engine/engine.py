@@ -73,6 +73,7 @@ from refold.engine.settings import (
     NamedEmbedder,
     NamedSummariser,
     SystemPrompt,
+    check_policy,
     named_embedder,
     policy_for,
     state_for,
@@ -257,6 +258,8 @@ class Engine:
         check_unicode(owner, "owner")
         check_function(clock, "clock")
         check_function(new_id, "new_id")
+        if policy is not None:
+            check_policy(policy)
         if not isinstance(store, str | PathLike) and store is not None:
             hint = "give a URL such as sqlite:///chats.db, a path, or a `refold.Store`"
             check_members(store, "store", "commit", "close", hint=hint)

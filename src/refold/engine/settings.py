@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from msgspec import Struct, structs
 
 from refold.core.budget import OUTPUT_PART
-from refold.core.policy import Policy
+from refold.core.policy import Policy, topic_changes
 from refold.core.presets import PresetBlock, policy_of_block, read_block
 from refold.core.stages import AnyStage, Prune
 from refold.core.stages.tool_results import ToolRule
@@ -131,6 +131,7 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
         dialect = dialect_named(settings.format)
         fixed = Fixed(dialect, read_prompt(settings.system, dialect), read_tools(settings.tools))
     policy = policy_for(settings)
+    check_topic_change(policy)
     counter = settings.counter or counter_for(settings.model)
     window = _window_size(settings, policy)
     budget = _budget(settings, window)
@@ -170,6 +171,27 @@ def check_policy(policy: object) -> None:
     """
     hint = "give a `refold.Policy`, such as one of `refold.presets`; a name is given as `preset`"
     check_kind(policy, Policy, "policy", hint=hint)
+    assert isinstance(policy, Policy)
+    check_topic_change(policy)
+
+
+def check_topic_change(policy: Policy) -> None:
+    """
+    Raises:
+        MissingExtra: the policy has a trigger by a change of topic, and the extra that makes vectors is not installed.
+        ConfigError: it has two different ones.
+    """
+    found = {one for rule in policy.triggers.values() for one in topic_changes(rule)}
+    if not found:
+        return
+    if len(found) > 1:
+        raise ConfigError(
+            "a policy has two different triggers by a change of topic",
+            hint="give all of them the same numbers",
+        )
+    from refold.embeddings import load_static
+
+    load_static()
 
 
 def budget_for(settings: ConversationSettings) -> Budget:

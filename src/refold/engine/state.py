@@ -46,6 +46,7 @@ from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
 from refold.core.secrets import texts_of, values_of
 from refold.core.stage import Edit
+from refold.core.topic_change import TopicTrack
 from refold.core.triggers import fold_point, pressure
 from refold.core.view import View
 from refold.model.budget import Budget, Tokens, WindowSource
@@ -608,6 +609,8 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
     """The time at which the last window was made; 0 if there was none, or if it is not known."""
     outputs: tuple[int, ...] = ()
     """The outputs that the last calls asked for."""
+    topics: TopicTrack = TopicTrack()
+    """The topic of the messages, if the policy has a trigger for a change of it. It is made anew from the messages after a load."""
     summarise: Summarise | None = None
     """Writes a summary at once if none is prepared; None takes the policy's fallback."""
 
@@ -912,6 +915,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
             in_vain=self.in_vain,
             keep=keep,
             cut=cut,
+            topic=self.topics.change,
         )
 
     def with_frame(self, fixed: Fixed, budget: Budget | None = None, policy: Policy | None = None) -> State:
@@ -952,7 +956,9 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
 
     def showing(self, folded: Folded) -> State:
         """Return the state with a branch that was read from a store, and no window yet."""
-        return structs.replace(self, folded=folded, sent=folded, window=None, prepared=None, late=None)
+        return structs.replace(
+            self, folded=folded, sent=folded, window=None, prepared=None, late=None, topics=TopicTrack()
+        )
 
     @property
     def _next_call(self) -> Now:

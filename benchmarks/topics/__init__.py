@@ -1,0 +1,1 @@
+"""How well the trigger by a change of topic finds changes, and how long it takes."""
