@@ -723,7 +723,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         room = self.room
         return room if room.is_tight and self.frame.policy.enabled else None
 
-    @property
+    @cached_property
     def limit(self) -> int:
         """The largest request allowed by the budget and by the limit that the provider stated."""
         allowed = input_limit(self.frame.budget, self._lowered_output)
