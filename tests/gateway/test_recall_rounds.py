@@ -180,6 +180,31 @@ async def test_a_restarted_gateway_finds_the_hidden_messages_and_a_deleted_conve
         await store.close()
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_the_notes_of_hidden_recalls_are_deleted_with_their_conversation(kind, tmp_path):
+    store = await open_store("memory:" if kind == "memory" else f"sqlite:///{tmp_path}/chats.db")
+    noted, learn = [], store.learn
+
+    async def spy(owner, topic, key, value, at):
+        noted.append((owner, topic, key))
+        await learn(owner, topic, key, value, at)
+
+    store.learn = spy
+    async with ScriptedUpstream() as provider, served(provider, store=store, **ON) as gate:
+        for boat in (BOAT, "The morning boat leaves at 06:10 from pier 2."):
+            client = CLIENTS["chat"](gate, stream=False)
+            provider.script("Noted.", say("See.", LOOKS), "So.")
+            await client.ask(boat)
+            await client.ask("When?")
+        recalls = [one for one in noted if one[1].startswith("recall_")]
+        assert len(recalls) == 2
+        gone, other = recalls
+        await store.delete("local", gone[2].partition(" ")[2])
+        assert await store.learnt(*gone) is None
+        assert await store.learnt(*other) is not None
+    await store.close()
+
+
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_tool_of_the_client_with_the_same_name_keeps_its_name_and_its_calls(wire, stream):
     async with ScriptedUpstream() as provider, served(provider, **ON) as gate:

@@ -377,12 +377,14 @@ class HiddenReplies:
         return RecallOffer(_with(incoming, tools, _array(items)), name, None, end, topic, tuple(edits))
 
     async def remember(self, topic: str, shown: bytes, run: HiddenRun, messages: HiddenMessages) -> None:
-        """Note the hidden messages of a reply: `shown` is the hash of the client's history with the reply."""
-        self._hold((topic, shown.hex()), messages)
-        engine = self._engine
+        """Note the hidden messages of a reply: `shown` is the hash of the client's history with the reply. The store deletes the
+        note with the conversation that its key names.
+        """
+        engine, key = self._engine, f"{shown.hex()} {run.conversation}"
+        self._hold((topic, key), messages)
         try:
             row = msgspec.msgpack.encode(run)
-            await engine.store.learn(engine.owner, topic, shown.hex(), row, engine.clock())
+            await engine.store.learn(engine.owner, topic, key, row, engine.clock())
         except StoreError as error:
             _log.warning("the hidden messages of a reply could not be noted: %s", error.located)
 
@@ -397,7 +399,7 @@ class HiddenReplies:
         heads = dict[tuple[str, str], object]()
         for key, row in await engine.store.all_learnt(engine.owner, topic):
             run = msgspec.msgpack.decode(row, type=HiddenRun)
-            shown = bytes.fromhex(key)
+            shown = bytes.fromhex(key.partition(" ")[0])
             if shown not in hashes or run.after not in hashes:
                 continue
             place = (run.conversation, run.branch)

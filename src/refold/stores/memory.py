@@ -432,6 +432,11 @@ class OwnerTables:
         self.summaries = {key: written for key, written in self.summaries.items() if key not in mine}
         self.pins = {pin for pin in self.pins if pin[0] not in gone}
         self.blobs = {key: body for key, body in self.blobs.items() if key[0] != conversation}
+        self.learnt = {
+            (topic, key): value
+            for (topic, key), value in self.learnt.items()
+            if not (topic.startswith("recall_") and key.endswith(f" {conversation}"))
+        }
         self.queue = {key: row for key, row in self.queue.items() if row.branch not in gone}
         self.commands = {key: row for key, row in self.commands.items() if row.branch not in gone}
         self.leases = {branch: held for branch, held in self.leases.items() if branch not in gone}

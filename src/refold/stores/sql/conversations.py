@@ -430,6 +430,7 @@ def _idle_since(owner: str, before: float, keep: Sequence[str]) -> dict[str, obj
 def _forget(owner: str, deleted: int) -> Transaction[int]:
     if deleted:
         yield "delete_cached", {"owner": owner}
+        yield "delete_orphans", {"owner": owner}
     return deleted
 
 

@@ -173,6 +173,13 @@ DELETE FROM conversation WHERE owner = :owner RETURNING id
 -- Forget what a session was about: it is open again.
 DELETE FROM embedding WHERE owner = :owner AND session = :session
 
+-- name: delete_orphans
+-- Delete what was learnt about conversations that are gone. Its key is a hash of 32 digits, a space and the conversation's id.
+DELETE FROM learnt
+WHERE owner = :owner AND substr(topic, 1, 7) = 'recall_' AND length(key) > 33 AND NOT EXISTS (
+    SELECT 1 FROM conversation WHERE conversation.owner = learnt.owner AND conversation.id = substr(learnt.key, 34)
+)
+
 -- name: delete_owner
 -- Delete an owner with all that was learnt and cached.
 DELETE FROM owner WHERE owner = :owner
