@@ -160,7 +160,7 @@ class ServerSettings(Section, frozen=True):
         int,
         Meta(
             ge=1,
-            description="How large the requests that are served at the same time may be together, in MiB.",
+            description="How large the requests that one process serves at the same time may be together, in MiB.",
         ),
     ] = 256
     """While it is read, a request takes several times its own size of memory: four of the largest fit into 2 GB."""
@@ -171,7 +171,7 @@ class ServerSettings(Section, frozen=True):
     max_requests_per_owner: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="How many requests of one owner are served at the same time.",
+            description="How many requests of one owner a process serves at the same time.",
             extra={"unset": "no limit"},
         ),
     ] = None
@@ -179,7 +179,7 @@ class ServerSettings(Section, frozen=True):
     max_requests_per_minute: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(
-            description="How many requests one owner may send in a minute; as many may come at once.",
+            description="How many requests one owner may send to a process in a minute; as many may come at once.",
             extra={"unset": "no limit"},
         ),
     ] = None
