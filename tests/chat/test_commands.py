@@ -12,6 +12,7 @@ import refold.chat.chat as chat_module
 from refold.chat.commands import COMMANDS, Command
 from refold.engine.engine import Engine
 from refold.model.errors import ConfigError, NotFound
+from refold.model.tokens import Usage
 from refold.plugins.registry import Plugins, use
 from refold.ports.records import CommandEntry
 from refold.testing import ScriptedUpstream, call, echo, say
@@ -84,6 +85,18 @@ async def test_commands_cost_no_tokens_and_are_never_sent(wire, store):
         assert len(history) == 4 + len(kept)
         assert isinstance(history[2], CommandEntry), "where it was typed"
         assert await chat.conversation.search("nonsense") == ""
+
+
+async def test_the_context_is_told_in_the_size_that_the_status_has_with_its_source():
+    reply = say("Fine.", usage=Usage(input=2_000, output=9))
+    async with ScriptedUpstream(reply, otherwise=echo) as server, chatting(server) as chat:
+        await sent(chat, "lorem ipsum " * 500)
+        status = await chat.conversation.status()
+        told = reply_of(await sent(chat, "/context"))
+        assert status.tokens >= 2_000
+        assert "report" in status.source
+        assert f"The size is {status.source};" in told
+        assert status.tokens > chat.conversation.measurement.content.tokens
 
 
 @pytest.mark.feature("L11")

@@ -373,7 +373,8 @@ async def _abort(call: CommandCall) -> str:
 
 async def _context(call: CommandCall) -> str:
     status = await call.conversation.status()
-    measured, window = call.conversation.measurement, max(1, status.window)
+    measured = call.conversation.measurement.in_proportion(status.tokens)
+    window = max(1, status.window)
     rows = [
         (name.replace("_", " "), getattr(measured, name).tokens)
         for name in ("system", "tools", "summary", "history", "tool_results", "tail", "input")
@@ -387,7 +388,11 @@ async def _context(call: CommandCall) -> str:
         if size
     ]
     return "\n".join(
-        (f"📚 Context: {short(status.tokens)}/{short(status.limit)} · {status.arithmetic}", *lines)
+        (
+            f"📚 Context: {short(status.tokens)}/{short(status.limit)} · {status.arithmetic}",
+            *lines,
+            f"The size is {status.source}; the regions are in proportion to it.",
+        )
     )
 
 

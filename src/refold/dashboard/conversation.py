@@ -37,12 +37,11 @@ from refold.engine.timeline import (
     TimedCall,
     TimedChange,
     Timeline,
-    in_proportion,
     timeline_of,
 )
 from refold.model.errors import ConfigError, Damaged, NotFound, WireError
 from refold.model.message import File, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
-from refold.model.tokens import Measurement, Region
+from refold.model.tokens import Measurement, Region, in_proportion
 from refold.ports.records import Call, Compaction, Head, StoredMessage, read_stored
 from refold.text_work import run_text_work
 

@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, islice
 
 import msgspec
 from msgspec import Struct, structs
@@ -23,7 +23,7 @@ from refold.engine.recall import newest_replies
 from refold.engine.settings import prices_of
 from refold.engine.state import CallSize, SentWindow, SummaryAuthor
 from refold.model.errors import NotFound
-from refold.model.tokens import Prices, Usage
+from refold.model.tokens import Prices, Usage, in_proportion
 from refold.ports.records import (
     Call,
     Compaction,
@@ -127,13 +127,6 @@ class TimedCall(Struct, frozen=True, dict=True):
     def edits(self) -> tuple[Edit, ...]:
         """Edits of this call alone: cache breakpoints, a lowered output."""
         return self.sent.marks
-
-
-def in_proportion(counts: Sequence[int], total: int) -> list[int]:
-    """Divide a total in proportion to some counts. The parts add up to it; without any count they are 0."""
-    factor = total / sum(counts) if sum(counts) else 0.0
-    bounds = [round(upto * factor) for upto in accumulate(counts, initial=0)]
-    return [last - first for first, last in pairwise(bounds)]
 
 
 class Payback(Struct, frozen=True):

@@ -7,9 +7,11 @@ meaningless.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Literal, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.model.message import Message
 
@@ -160,6 +162,13 @@ def growing_cost(before: int, now: int, output: int, prices: Prices) -> float:
     return (known * prices.read + (now - known) * prices.write + output * prices.output) / _MILLION
 
 
+def in_proportion(counts: Sequence[int], total: int) -> list[int]:
+    """Divide a total in proportion to some counts. The parts add up to it; without any count they are 0."""
+    factor = total / sum(counts) if sum(counts) else 0.0
+    bounds = [round(upto * factor) for upto in accumulate(counts, initial=0)]
+    return [last - first for first, last in pairwise(bounds)]
+
+
 class Measurement(Struct, frozen=True, gc=False):
     """The size of a window, region by region. `reserve` and `free` are room, not content."""
 
@@ -190,3 +199,18 @@ class Measurement(Struct, frozen=True, gc=False):
     def free(self) -> int:
         """Room left; negative if the window is overfull."""
         return self.window - self.reserve - self.content.tokens
+
+    def in_proportion(self, tokens: int) -> Measurement:
+        """The same regions in proportion to another size of the content. Their sources stay, because the division between them
+        is still as good as the counts.
+        """
+        if tokens == self.content.tokens:
+            return self
+        names = ("system", "tools", "summary", "history", "tool_results", "tail", "input")
+        counts: list[TokenCount] = [getattr(self, name) for name in names]
+        parts = in_proportion([one.tokens for one in counts], tokens)
+        changed = {
+            name: TokenCount.of(part, one.source)
+            for name, one, part in zip(names, counts, parts, strict=True)
+        }
+        return structs.replace(self, **changed)

@@ -260,3 +260,20 @@ def test_commands_leave_a_conversation_in_the_window_that_it_was_used_with(refol
     for command in (("undo",), ("compact",), ("new",), ("resume", "Question")):
         assert refold(command[0], "trial", *command[1:]).code == 0, command
         assert window() == (8_192, "override"), command
+
+
+def test_a_stored_conversation_has_the_size_and_the_source_of_the_dashboard(refold, store):
+    """The provider reported twice what is counted here: the regions add up to its figure, and not to our own."""
+    with Engine(str(store), model="gpt-4o") as engine:
+        talk = engine.conversation("trip")
+        talk.add({"role": "user", "content": "Where does the night boat to Vik leave? " * 40})
+        talk.context()
+        counted = talk.measurement.content.tokens
+        talk.record({"prompt_tokens": 2 * counted, "completion_tokens": 9, "total_tokens": 2 * counted + 9})
+        status = talk.status()
+    done = refold("context", "trip", "--json")
+    told = json.loads(done.out)
+    assert told["content"]["tokens"] == status.tokens == 2 * counted
+    assert told["size_source"] == status.source
+    assert sum(row["tokens"] for row in told["regions"]) == told["window"]["tokens"]
+    assert status.source in " ".join(refold("context", "trip").out.split())

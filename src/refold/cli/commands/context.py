@@ -120,8 +120,17 @@ def of_conversation(name: str, conversation: Conversation, sizes: SizeOptions) -
     sizing = Sizing(conversation.model, source, state.frame.budget, size.source, size.warning)
     limits = limits_of(state)
     turns = len(state.folded.shown.turn_starts)
+    # As on the dashboard: the size of the next request in the provider's tokens, and the regions in proportion to it.
+    measured = conversation.measurement.in_proportion(state.fill_level.tokens)
     return ContextReport(
-        name, conversation.format, conversation.size, turns, sizing, conversation.measurement, limits
+        name,
+        conversation.format,
+        conversation.size,
+        turns,
+        sizing,
+        measured,
+        limits,
+        size_source=state.size_source,
     )
 
 
@@ -145,13 +154,12 @@ def limits_of_file(request: Request, sizes: SizeOptions, policy: Policy) -> Cont
 
 def limits_of(state: State) -> ContextLimits:
     """The sizes at which the policy acts on the messages of a state."""
-    from refold.core.triggers import fold_count, fold_point
+    from refold.core.triggers import fold_count
 
-    rules, frame = state.frame.policy.triggers, state.frame
     return ContextLimits(
-        frame.policy.name,
-        fold_point(state.folded, frame, state.now(next(iter(rules), "before_call"))),
-        fold_count(rules),
+        state.frame.policy.name,
+        state.call_size(state.folded).fold,
+        fold_count(state.frame.policy.triggers),
         state.limit,
         state.arithmetic,
     )
@@ -162,7 +170,7 @@ class ContextLimits(Struct, frozen=True):
 
     preset: str
     summarise_at: int
-    """The fold point, in our tokens."""
+    """The fold point, in the provider's tokens as far as its reports told."""
     messages: int | None
     """The number of messages at which it is summarised whatever their size; None if the policy does not count them."""
     compress_at: int
@@ -183,6 +191,8 @@ class ContextReport(Struct, frozen=True):
     limits: ContextLimits | None = None
     is_off: bool | None = None
     """Whether the conversation is switched off, so that nothing is summarised or compressed; None for a transcript."""
+    size_source: str = ""
+    """The source of the size of a conversation's next request, in words; empty for a transcript, which is counted here."""
 
     @property
     def window(self) -> int:
@@ -226,6 +236,8 @@ def limit_lines(report: ContextReport, limits: ContextLimits) -> Iterator[Text]:
     count = "" if limits.messages is None else f", or {plural(limits.messages, 'message')}"
     if report.measurement.free >= 0:
         yield Text(f"{percent(content / report.window, digits=0)} full")
+    if report.size_source:
+        yield Text(f"the size is {report.size_source}; the regions are in proportion to it", style="dim")
     if report.is_off:
         from refold.cli.store_access import off_text
 
@@ -345,6 +357,7 @@ def as_document(report: ContextReport) -> dict[str, object]:
             "source": measured.content.source,
         },
         "trigger": {"tokens": trigger, "remaining": trigger - measured.content.tokens},
+        **({"size_source": report.size_source} if report.size_source else {}),
         "fits": measured.free >= 0,
         **({} if report.is_off is None else {"off": report.is_off}),
         **(_limits_document(report.limits) if report.limits else {}),
