@@ -83,6 +83,19 @@ def tab(browser, page):
     made.close()
 
 
+def test_the_button_for_the_colours_follows_those_of_the_system(tab):
+    opened = tab.open("/")
+    button = opened.locator("[data-theme-switch]")
+    assert button.text_content() == "Dark"
+    opened.emulate_media(color_scheme="dark")
+    playwright.expect(button).to_have_text("Light")
+    opened.emulate_media(color_scheme="light")
+    playwright.expect(button).to_have_text("Dark")
+    button.click()
+    opened.emulate_media(color_scheme="dark")
+    playwright.expect(button).to_have_text("Light")
+
+
 def findings(tab_page) -> list[str]:
     """What axe finds serious, by its own words."""
     source = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")

@@ -137,6 +137,7 @@ async function loadPart(part) {
 }
 
 showTheme();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
 showTimes();
 document.querySelectorAll("[data-load]").forEach(loadPart);
 listen();
