@@ -9,6 +9,7 @@ from collections import Counter
 from copy import deepcopy
 
 import pytest
+from msgspec import structs
 
 from refold.cli.main import run
 from refold.dashboard import text
@@ -89,6 +90,31 @@ async def test_the_overview_draws_every_call_and_marks_every_change(site, store)
         "Changes",
     ):
         assert words in page.text
+
+
+async def test_a_summary_that_was_not_used_has_its_own_cost(site, store):
+    before = {one["id"]: one["dollars"] for one in (await site.json(NAME))["changes"]}
+    head = await store.head(OWNER, NAME)
+    rows = await store.compactions(OWNER, head.branch)
+    used = next(one for one in rows if one.kind == "summarise" and one.number)
+    unused = structs.replace(used, id="unused", number=0, state="planned", size=used.size - 1)
+    await store.plan(OWNER, unused)
+    assert await store.claim(OWNER, "unused", "me", now=1.0, until=60.0)
+    summary = structs.replace((await store.written(OWNER, [used.id]))[0], id="unused")
+    paid = Call(
+        id="paid",
+        branch=head.branch,
+        session=used.base,
+        usage=Usage(input=9),
+        size=unused.size,
+        kind="summary",
+        dollars=0.5,
+    )
+    assert await store.reply(OWNER, "unused", "me", summary, paid)
+    await store.give_up(OWNER, "unused", "me", "superseded", "not needed any more")
+    after = {one["id"]: one["dollars"] for one in (await site.json(NAME))["changes"]}
+    assert after.pop("unused") == pytest.approx(0.5)
+    assert after == pytest.approx(before)
 
 
 async def test_the_json_twin_has_the_figures_of_the_page(site, store):

@@ -327,7 +327,7 @@ def _changes(
     replies = [one for one in calls if one.is_reply]
     places = {one.id: at for at, one in enumerate(replies)}
     has_cache = any(one.usage.cache_read or one.usage.cache_write for one in replies)
-    paid = _summary_dollars(made, calls)
+    paid = _summary_dollars(made, calls, written)
     for one in made:
         summary = written[one.id].summary if one.id in written else None
         place = places.get(first_calls.get(one.id, ""))
@@ -358,9 +358,12 @@ def _changes(
         )
 
 
-def _summary_dollars(made: Sequence[Compaction], calls: Sequence[TimedCall]) -> dict[str, float]:
-    """The cost of the summariser's calls by change: a call belongs to the first summary of the session in which it was asked for
-    that was made from no fewer messages. The calls of failed attempts are part of it.
+def _summary_dollars(
+    made: Sequence[Compaction], calls: Sequence[TimedCall], written: Mapping[str, StoredSummary]
+) -> dict[str, float]:
+    """The cost of the summariser's calls by change: a call belongs to the summary that was written from as many messages and not
+    used, or else to the first one of the session in which it was asked for that was made from no fewer messages. The
+    calls of failed attempts are part of it.
     """
     summarised: dict[str, list[Compaction]] = {}
     for one in made:
@@ -371,7 +374,9 @@ def _summary_dollars(made: Sequence[Compaction], calls: Sequence[TimedCall]) -> 
         if call.is_reply:
             continue
         owners = [one for one in summarised.get(call.row.session, ()) if one.size >= call.row.size]
-        first = min(owners, key=lambda one: (not one.number, one.number), default=None)
+        unused = (one for one in owners if one.state == "superseded" and one.id in written)
+        first = next((one for one in unused if one.size == call.row.size), None)
+        first = first or min(owners, key=lambda one: (not one.number, one.number), default=None)
         if first is not None:
             found[first.id] = found.get(first.id, 0.0) + call.row.dollars
     return found
