@@ -68,7 +68,7 @@ async def summarised(talk: Conversation, author: Author) -> Summary | None:
     """The summary that a compaction would ask for now, written for nobody who waits; nothing is compacted."""
     request = actions.wanted_now(talk.state)
     assert request
-    return await talk._jobs.write(request, author)
+    return await talk._jobs._write(request, author, "", talk.state)
 
 
 async def live_sessions(store: Store, head: Head) -> list[Session]:

@@ -124,7 +124,7 @@ async def test_what_another_program_is_writing_is_no_failure():
     compacting = asyncio.create_task(one.compact())
     await slow.is_asked.wait()
     for _ in range(MAX_FAILURES):
-        await two._jobs.write(actions.wanted_now(two.state), two.summariser)
+        await two._jobs._write(actions.wanted_now(two.state), two.summariser, "", two.state)
     status = await two.status()
     assert (status.failures, status.is_stopped, model.tasks) == (0, False, [])
     assert not two._jobs.with_prepared(two.state).has_failed

@@ -345,14 +345,6 @@ class SummaryJobs:
         self._task = None
         return task
 
-    async def write(
-        self, request: SummaryRequest, summariser: Summariser, focus: str = "", state: State | None = None
-    ) -> Summary | None:
-        """Run one job, and hold its summary as the one that is ready. Without one, the full history is still
-        there.
-        """
-        return await self._write(request, summariser, focus, state or self._current())
-
     async def write_for(
         self,
         request: SummaryRequest,
@@ -410,6 +402,7 @@ class SummaryJobs:
         state: State,
         session: Session | None = None,
     ) -> Coroutine[Any, Any, Summary | None]:
+        """Run one job, and hold its summary as the one that is ready."""
         self._has_skipped = False
         session = session or self._journal.session
         asked = PendingSummary(
@@ -723,11 +716,6 @@ class SummaryJobs:
         return await run_text_work(
             state.text_size, actions.suffices, state, last, is_apart=state.runs_plugins
         )
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether a summary for the present place is ready or being written."""
-        return self._asked is not None
 
 
 def _request_of(order: SummaryOrder, state: State) -> SummaryRequest:
