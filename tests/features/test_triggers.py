@@ -118,12 +118,13 @@ async def test_a_change_of_topic_counts_in_any_and_in_all():
 
 @needs_vectors
 @pytest.mark.feature("X11")
-async def test_a_change_of_topic_in_a_full_window_leaves_as_much_as_the_policy_says():
-    trigger = AllOf((TopicChange(), TokenRatio(0.1)))
-    policy = policy_with(trigger, cut=LastMessages(2), by_price=False)
-    async with refold.Conversation("gpt-4o", policy=policy, window=2_000, max_output=300) as talk:
-        sent = await tell(talk, [*BREAD, *BICYCLE])
-    assert sent["messages"]
+async def test_the_new_topic_stays_where_the_policy_would_keep_less():
+    policy = policy_with(TopicChange(), cut=LastMessages(2))
+    async with refold.Conversation("gpt-4o", policy=policy) as talk:
+        sent = await tell(talk, [*BREAD, *BICYCLE[:5]])
+    assert topics(talk.receipts) == [2 * len(BREAD)]
+    asked = [one["content"] for one in sent["messages"] if one["role"] == "user"]
+    assert asked[-5:] == [question for question, _ in BICYCLE[:5]]
 
 
 @needs_vectors
