@@ -14,10 +14,7 @@ def test_every_preset_is_valid_and_fits_on_our_own_recordings():
     table = tabulate(run(own, candidates(tuple(PRESETS)), (2_000, 8_000)), REFERENCE)
     assert len(table.rows) == 2 * len(PRESETS)
     for row in table.rows:
-        # A summary as an assistant message may come first in this format; the strictest providers would refuse that.
-        is_strict = PRESETS[row.candidate].placement != "assistant"
-        assert row.fits == 100.0, row.candidate
-        assert row.valid == 100.0 or not is_strict, row.candidate
+        assert row.fits == row.valid == 100.0, row.candidate
         assert (
             row.made_up == 0.0 or row.candidate != "refold"
         )  # others have words of their own around a summary

@@ -25,7 +25,7 @@ def found(*messages, dialect=CHAT):
         ((HI, YES, HI, ONE, DONE, TWO, SECOND), set()),
         ((), {"no_messages"}),
         ((system("be kind"),), {"no_messages"}),
-        ((ONE, DONE), {"starts_without_user"}),
+        ((DONE, HI), {"starts_without_user", "orphan_result"}),
         ((HI, YES), {"ends_with_assistant"}),
         ((HI, system("be kind")), {"system_in_middle"}),
         ((HI, DONE), {"orphan_result"}),
@@ -41,6 +41,13 @@ def found(*messages, dialect=CHAT):
 )
 def test_what_a_provider_would_refuse(messages, expected):
     assert found(*messages) == expected
+
+
+@pytest.mark.parametrize("opening", [(YES, HI), (ONE, DONE)], ids=["a summary", "a call"])
+def test_openai_takes_the_assistant_first_and_anthropic_does_not(opening):
+    for dialect in (CHAT, RESPONSES):
+        assert found(system("be kind"), *opening, dialect=dialect) == set()
+    assert found(*opening, dialect=ANTHROPIC) == {"starts_without_user"}
 
 
 def test_where_a_reply_is_spread_over_items_its_calls_wait_together():

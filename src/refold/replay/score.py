@@ -156,7 +156,7 @@ def problems(context: Context, dialect: Dialect) -> frozenset[Problem]:
     if not body:
         return frozenset({"no_messages"})
     found = set(_of_pairs(body, dialect))
-    found.update(_of_order(body))
+    found.update(_of_order(body, dialect))
     for known in context.facts:
         if known.is_empty or (known.is_only_thought and not dialect.spreads_calls):
             found.add("empty_message")
@@ -165,8 +165,10 @@ def problems(context: Context, dialect: Dialect) -> frozenset[Problem]:
     return frozenset(found)
 
 
-def _of_order(body: Sequence[MessageFacts]) -> Iterator[Problem]:
-    if body[0].role != "user":
+def _of_order(body: Sequence[MessageFacts], dialect: Dialect) -> Iterator[Problem]:
+    # OpenAI's formats take a message of the assistant first: the presets lis and llms put their summary there.
+    may_start = ("user",) if dialect.starts_with_user else ("user", "assistant")
+    if body[0].role not in may_start:
         yield "starts_without_user"
     if body[-1].role == "assistant":
         yield "ends_with_assistant"
