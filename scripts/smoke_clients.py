@@ -6,6 +6,7 @@
 
 To install them into a folder of their own:
   cd DIR && npm install @anthropic-ai/claude-code @openai/codex opencode-ai @continuedev/cli cline openai @anthropic-ai/sdk
+  npm install --prefix DIR @aaif/goose-binary-linux-x64 && ln -s ../@aaif/goose-binary-linux-x64/bin/goose DIR/node_modules/.bin/
   python3 -m venv DIR/llm && DIR/llm/bin/pip install llm openai anthropic
   python3 -m venv DIR/aider && DIR/aider/bin/pip install aider-chat
 Programs are looked for in DIR/node_modules/.bin and in DIR/*/bin, then on PATH. npm may ask to approve the install scripts of
@@ -112,7 +113,7 @@ class Provider:
     def __call__(self, received: Received) -> Say:
         if received.model == WRITER:
             return say(SUMMARY)
-        tools = {tool.name for tool in received.request.tools} if received.request else set()
+        tools = {tool.name: tool.schema for tool in received.request.tools} if received.request else {}
         if self.rounds and not tools:
             return say("The harbour office")  # the title of the session
         self.main.append(received)
@@ -125,9 +126,10 @@ class Provider:
             return say("There is no tool to read with.")
         return say(*thoughts, f"I read note {done - 1}. {prose(done, 12)}.", found)
 
-    def _read(self, tools: set[str], path: Path) -> Any:
+    def _read(self, tools: dict[str, str], path: Path) -> Any:
         """The call by which this client reads a file."""
         command = f"cat {path}"
+        in_shell: object = ["bash", "-lc", command] if '"array"' in tools.get("shell", "") else command
         for name, arguments in (
             ("Read", {"file_path": str(path), "filepath": str(path)}),
             ("read", {"filePath": str(path)}),
@@ -136,7 +138,7 @@ class Provider:
             ("run_commands", {"commands": [command]}),
             ("exec_command", {"cmd": command}),
             ("shell_command", {"command": command}),
-            ("shell", {"command": ["bash", "-lc", command]}),
+            ("shell", {"command": in_shell}),
         ):
             if name in tools:
                 return call(name, arguments)
@@ -399,6 +401,20 @@ def cline(session: Session) -> None:
     session.run(*options, TASK)
 
 
+def goose(session: Session) -> None:
+    more = {
+        "GOOSE_PROVIDER": "openai",
+        "GOOSE_MODEL": "gpt-4o",
+        "OPENAI_HOST": session.url,
+        "GOOSE_CONTEXT_LIMIT": "1000000",
+        "GOOSE_MODE": "auto",
+        "GOOSE_DISABLE_KEYRING": "1",
+    }
+    options = ("--with-builtin", "developer", "--name", "smoke")
+    session.run("run", *options, "--text", TASK, **more)
+    session.run("run", *options, "--resume", "--text", LAST, **more)
+
+
 def llm(session: Session) -> None:
     settings = session.folder / "llm"
     settings.mkdir()
@@ -440,6 +456,7 @@ CLIENTS = {
     "opencode": Client("opencode", opencode, 24_000, rounds=30),
     "continue": Client("cn", continue_cli, 24_000, rounds=30),
     "cline": Client("cline", cline, 24_000, rounds=30),
+    "goose": Client("goose", goose, 24_000, rounds=30),
     "aider": Client("aider", aider, 8_000),
     "llm": Client("llm", llm, 8_000),
     "openai-python chat": Client(PYTHON, python_sdk(PYTHON_OPENAI, "chat"), 8_000, "openai"),

@@ -194,6 +194,16 @@ def test_importing_refold_stays_light():
     assert HEAVY.isdisjoint(result.stdout.split())
 
 
+def test_importing_refold_reads_one_file():
+    """So that its time stays what it is: beside two modules of the standard library, only the file with the names."""
+    code = "import sys, __future__, importlib, typing; before = {*sys.modules}; import refold; print(*({*sys.modules} - before))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert result.stdout.split() == ["refold"]
+
+
 INNER = conversation.OF_SURFACES | engine.OF_SURFACES | {"state", "shown_with"}
 """Members that give the inner values of a conversation, for programs that show them."""
 

@@ -123,7 +123,7 @@ async def test_the_tools_of_an_mcp_server_are_called(tmp_path):
     calls = say(call("sea_heading", {"ship": "Ann"}, id="c1"), call("sea_sink", {"ship": "Ann"}, id="c2"))
     async with (
         ScriptedUpstream(calls, "North.") as server,
-        chatting(server, mcp=[f"sea={sys.executable} {path}"]) as chat,
+        chatting(server, mcp=[f"trusted:sea={sys.executable} {path}"]) as chat,
     ):
         assert chat.problems == []
         events = await sent(chat, "Where to?")
@@ -133,6 +133,51 @@ async def test_the_tools_of_an_mcp_server_are_called(tmp_path):
         assert text_of(events) == "North."
         names = [one.name for one in server.requests[0].request.tools]
         assert names == ["recall", "sea_heading", "sea_sink"]
+
+
+HINTS = """
+from mcp.server import MCPServer
+from mcp.types import ToolAnnotations
+server = MCPServer("ship")
+def run() -> str:
+    return "it ran"
+server.add_tool(run, name="silent", description="-")
+server.add_tool(run, name="idle", description="-", annotations=ToolAnnotations(idempotent_hint=True))
+server.add_tool(run, name="reads", description="-", annotations=ToolAnnotations(read_only_hint=True))
+server.add_tool(run, name="adds", description="-", annotations=ToolAnnotations(destructive_hint=False))
+server.add_tool(run, name="breaks", description="-", annotations=ToolAnnotations(destructive_hint=True))
+server.run("stdio")
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "asked"), [("", ["breaks", "idle", "silent"]), ("trusted:", ["breaks"])], ids=["", "trusted"]
+)
+@pytest.mark.parametrize("has_person", [True, False], ids=["a person", "nobody"])
+async def test_tools_of_a_server_are_confirmed_unless_they_are_harmless(tmp_path, mark, asked, has_person):
+    path = tmp_path / "ship.py"
+    path.write_text(HINTS)
+    names = ["adds", "breaks", "idle", "reads", "silent"]
+    calls = say(*(call(name, id=f"c-{name}") for name in names))
+    confirmed = list[str]()
+
+    def confirm(call):
+        confirmed.append(call.name)
+        return True
+
+    async with (
+        ScriptedUpstream(calls, DONE) as server,
+        chatting(
+            server, mcp=[f"{mark}{sys.executable} {path}"], confirm=confirm if has_person else None
+        ) as chat,
+    ):
+        assert chat.problems == []
+        ended = {
+            event.name: event.text for event in await sent(chat, "Go.") if isinstance(event, refold.ToolEnded)
+        }
+    declined = [name for name in names if ended[name] != "it ran"]
+    assert sorted(confirmed) == (asked if has_person else [])
+    assert declined == ([] if has_person else asked)
 
 
 async def test_a_dead_mcp_server_is_named_and_the_chat_goes_on():
@@ -422,7 +467,7 @@ async def test_a_server_that_dies_is_told_to_the_model_and_the_chat_goes_on(tmp_
     script = say(call("die", id="c1")), DONE, say(call("die", id="c2")), DONE
     async with (
         ScriptedUpstream(*script) as server,
-        chatting(server, mcp=[f"{sys.executable} {path}"]) as chat,
+        chatting(server, mcp=[f"trusted:{sys.executable} {path}"]) as chat,
     ):
         for _ in range(2):
             events = await sent(chat, "Go.")
@@ -442,7 +487,7 @@ async def test_an_http_server_that_dies_is_told_to_the_model_and_the_chat_goes_o
         script = say(call("die", id="c1")), DONE, say(call("die", id="c2")), DONE
         async with (
             ScriptedUpstream(*script) as server,
-            chatting(server, mcp=[f"http://127.0.0.1:{port}/mcp"]) as chat,
+            chatting(server, mcp=[f"trusted:http://127.0.0.1:{port}/mcp"]) as chat,
         ):
             assert chat.problems == []
             for _ in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import subprocess
 import sys
 import tomllib
@@ -26,8 +27,10 @@ FRAMEWORKS = {
     "anthropic",
     "langchain",
     "langchain_core",
+    "langgraph",
     "litellm",
     "llms",
+    "mcp",
     "openai",
     "pydantic_ai",
 }
@@ -56,13 +59,57 @@ def test_every_adapter_has_an_extra_versions_and_a_test():
     assert {f"test_{name}.py" for name in versions} == {path.name for path in folder.glob("test_*.py")}
 
 
-def test_no_framework_is_imported_before_it_is_used():
-    code = "import sys, refold, refold.integrations, refold.integrations.histories; refold.wrap; print(*sys.modules)"
+BLOCKED = """
+import importlib, json, pkgutil, sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in blocked:
+            tried.append(name)
+            raise ImportError(name)
+
+blocked, tried, found = set(json.loads(sys.argv[1])), [], {}
+sys.meta_path.insert(0, Block())
+import refold.integrations
+from refold.model.errors import MissingExtra
+
+for one in pkgutil.iter_modules(refold.integrations.__path__):
+    try:
+        importlib.import_module(f"refold.integrations.{one.name}")
+        found[one.name] = ""
+    except MissingExtra as error:
+        found[one.name] = error.hint
+refold.wrap
+print(json.dumps([found, tried, sorted(blocked & sys.modules.keys())]))
+"""
+
+
+def test_every_adapter_can_be_imported_or_names_its_extra_where_no_framework_is_there():
+    """In a process of its own. What needs no framework asks for none; what does asks for its own only."""
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, json.dumps([*FRAMEWORKS])],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    found, tried, loaded = json.loads(done.stdout)
+
+    needs = {name for name, hint in found.items() if hint}
+    assert needs == {*ADAPTERS, "mcp"}
+    assert all(f"refold[{extra}]" in found[name] for name, extra in {**ADAPTERS, "mcp": "mcp"}.items())
+    assert len({name.partition(".")[0] for name in tried}) == len(needs), "each asked for its own"
+    assert loaded == []
+
+
+def test_the_package_and_its_names_load_no_framework():
+    code = "import sys, refold, refold.integrations; refold.wrap, refold.Chat, refold.Engine; print(*sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
 
     assert FRAMEWORKS.isdisjoint(result.stdout.split())
+    assert not [name for name in ADAPTERS if f"refold.integrations.{name}" in result.stdout.split()]
 
 
 def test_the_extension_of_llms_py_is_a_folder_with_an_install_function(tmp_path, monkeypatch, capsys):

@@ -67,6 +67,8 @@ INTERRUPTED = "interrupted: may have run"
 ABORTED = "aborted"
 """The result of a call that was open when its reply was aborted."""
 DECLINED = "declined: the user did not confirm this call"
+TRUSTED = "trusted:"
+"""Before an MCP server: the user trusts its tools."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -408,11 +410,13 @@ class ToolServer:
 
     Args:
         spec: a URL (`https://host/mcp`), or the command line that starts the server; in front of either, `name=`
-            gives the prefix of its tools' names.
+            gives the prefix of its tools' names, and `trusted:` before that lets tools run of which it says nothing.
         patience_s: seconds that the server has for its start; `START_S` by default.
     """
 
     def __init__(self, spec: str, *, patience_s: float | None = None) -> None:
+        self._is_trusted = spec.startswith(TRUSTED)
+        spec = spec.removeprefix(TRUSTED)
         prefix, equals, rest = spec.partition("=")
         has_prefix = bool(equals and _NAME.fullmatch(prefix))
         self.prefix, self._target = (prefix, rest) if has_prefix else ("", spec)
@@ -494,12 +498,18 @@ class ToolServer:
                 description=listed.description or "",
                 schema=msgspec.json.encode(schema).decode(),
                 run=run,
-                is_dangerous=bool(notes and notes.destructive_hint and not notes.read_only_hint),
+                is_dangerous=self._is_dangerous(notes),
                 is_idempotent=bool(notes and (notes.idempotent_hint or notes.read_only_hint)),
             )
         except ConfigError as error:
             self.problems.append(f"a tool of the MCP server {self.name!r} is left out: {error.message}")
             return None
+
+    def _is_dangerous(self, notes: Any) -> bool:
+        """Whether the user has to confirm a tool. By MCP's defaults a tool that says nothing changes things and is destructive."""
+        if notes is not None and (notes.read_only_hint or notes.destructive_hint is not None):
+            return bool(notes.destructive_hint and not notes.read_only_hint)
+        return not self._is_trusted
 
     def _unusable(self, why: str) -> UpstreamUnavailable:
         wrote = _first_line(self._stderr) if self._stderr is not None and not self._stderr.closed else ""

@@ -3,19 +3,28 @@
     litellm.callbacks = [RefoldCallback(refold.sync.Engine("sqlite:///chats.db"))]
 
 It changes a request after LiteLLM has chosen the deployment and before it is sent, in the formats of Chat Completions, Responses and
-Anthropic's Messages. The usage is recorded when LiteLLM logs the call.
+Anthropic's Messages. The usage is recorded when LiteLLM logs the call. `wrap` is for calls that LiteLLM shows to no callback.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
+from uuid import uuid4
 
 from refold.integrations.histories import PreparedCall, as_usage
-from refold.integrations.sdk_clients import HEADER, WrappedCalls, merged_arguments
-from refold.model.errors import MissingExtra
+from refold.integrations.sdk_clients import (
+    HEADER,
+    WrappedCalls,
+    merged_arguments,
+    observed,
+    send_until_it_fits,
+)
+from refold.model.errors import ConfigError, MissingExtra
 from refold.sync import Conversation, Engine
 
 try:
@@ -29,6 +38,8 @@ OPEN_CALLS = 1_000
 """Calls whose usage is waited for: LiteLLM logs them in the background, and may never log one that was cancelled."""
 _FORMATS = {"acompletion": "chat", "completion": "chat", "aresponses": "responses", "responses": "responses"}
 _FORMATS["anthropic_messages"] = "anthropic"
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class RefoldCallback(CustomLogger):
@@ -48,15 +59,50 @@ class RefoldCallback(CustomLogger):
         wire = _FORMATS.get(getattr(call_type, "value", call_type) or "")
         if wire is None:
             return kwargs
-        named = {**kwargs, "model": str(kwargs.get("model") or "").rpartition("/")[2], NAME: _name(kwargs)}
-        call, _ = await asyncio.to_thread(self._calls.prepare, wire, named)
-        if call is None:
-            return kwargs
-        if call.conversation is not None:
+        call = await asyncio.to_thread(self._prepare, wire, kwargs)
+        if call is not None and call.conversation is not None:
             self._open[str(kwargs.get("litellm_call_id"))] = call
             if len(self._open) > OPEN_CALLS:
                 self._open.popitem(last=False)
         return merged_arguments(call, kwargs)
+
+    def wrap(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return `litellm.completion`, `acompletion` or another function of LiteLLM with its requests made to fit, also if its
+        arguments are given by position.
+
+        LiteLLM shows its callbacks no call of `completion`, and no arguments by position. A request of `completion` that the provider
+        refuses as too long is sent again, smaller.
+
+        Raises:
+            ConfigError: the function asks no model.
+        """
+        name = getattr(function, "__name__", "")
+        if name not in _FORMATS:
+            raise ConfigError(
+                f"{name or 'this'} is no function of LiteLLM that asks a model",
+                hint="give litellm.completion, acompletion, responses or aresponses",
+            )
+        names = [*inspect.signature(function).parameters]
+        ask = cast("Callable[..., Any]", function)
+
+        @wraps(function)
+        def call_by_name(*args: P.args, **kwargs: P.kwargs) -> Any:
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            if name == "completion":
+                call = self._prepare("chat", given)
+                reply = send_until_it_fits(lambda: ask(**merged_arguments(call, given)), call)
+                return observed(reply, call)
+            asked = str(given.setdefault("litellm_call_id", str(uuid4())))
+            reply = ask(**given)  # the hook above is called
+            # LiteLLM logs no sync call. That of an async one has not begun yet.
+            return observed(reply, self._open.pop(asked, None))
+
+        return call_by_name
+
+    def _prepare(self, wire: str, given: Mapping[str, Any]) -> PreparedCall | None:
+        """Take the history of a call; None where it is to be passed on as it is."""
+        named = {**given, "model": str(given.get("model") or "").rpartition("/")[2], NAME: _name(given)}
+        return self._calls.prepare(wire, named)[0]
 
     async def async_log_success_event(
         self,

@@ -176,14 +176,14 @@ def _wrapped(
         if _is_inside.get():
             return original(**given)
         call, sent = calls.prepare(wire, given)
-        return _observed(_send(lambda: original(**merged_arguments(call, sent)), call), call)
+        return observed(send_until_it_fits(lambda: original(**merged_arguments(call, sent)), call), call)
 
     async def create_async(**given: Any) -> Any:
         if _is_inside.get():
             return await original(**given)
         call, sent = await asyncio.to_thread(calls.prepare, wire, given)
         reply = await _send_async(lambda: original(**merged_arguments(call, sent)), call)
-        return await asyncio.to_thread(_observed, reply, call)
+        return await asyncio.to_thread(observed, reply, call)
 
     def stream(**given: Any) -> Any:
         return _StreamManager(original, calls, wire, given)
@@ -210,7 +210,7 @@ def merged_arguments(call: PreparedCall | None, sent: Arguments) -> Arguments:
     return {**merged, **lowered}
 
 
-def _send(act: Callable[[], Any], call: PreparedCall | None) -> Any:
+def send_until_it_fits(act: Callable[[], Any], call: PreparedCall | None) -> Any:
     """Send a request, and a smaller one as long as the provider refuses it as too long."""
     while True:
         token = _is_inside.set(True)
@@ -239,16 +239,16 @@ async def _send_async(act: Callable[[], Any], call: PreparedCall | None) -> Any:
         return reply
 
 
-def _observed(reply: Any, call: PreparedCall | None) -> Any:
+def observed(reply: Any, call: PreparedCall | None) -> Any:
     """Record the usage of a reply, or return a stream that does at its end."""
     if call is None or call.conversation is None:
         return reply
     if (usage := _usage(reply)) is not None:
         call.record(usage)
-    elif hasattr(reply, "__anext__"):
-        return _ObservedAsyncStream(reply, call)
     elif hasattr(reply, "__next__"):
         return _ObservedStream(reply, call)
+    elif hasattr(reply, "__anext__"):
+        return _ObservedAsyncStream(reply, call)
     return reply
 
 
@@ -364,7 +364,7 @@ class _StreamManager:
             self._manager = self._original(**merged_arguments(self._call, sent))
             return self._manager.__enter__()
 
-        self._stream = _send(enter, self._call)
+        self._stream = send_until_it_fits(enter, self._call)
         return self._stream
 
     def __exit__(self, *error: object) -> Any:

@@ -100,6 +100,64 @@ async def test_a_session(callback, kept):
     await until(lambda: len(kept.store.calls(kept.owner, "harbour", limit=1_000)) == 2 * (TURNS + 1))
 
 
+def test_a_session_of_completion_with_arguments_by_position(callback, kept):
+    messages = [{"role": "system", "content": SYSTEM}]
+    completion = callback.wrap(litellm.completion)
+    with served() as server:
+        where = place(server)
+        model = where.pop("model")
+
+        def ask():
+            return completion(
+                model, messages, tools=TOOLS, metadata={"refold_conversation": "harbour"}, **where
+            )
+
+        for turn in range(TURNS + 1):
+            messages.append({"role": "user", "content": question(turn)})
+            while messages[-1]["role"] != "assistant":
+                message = ask().choices[0].message
+                messages.append(plain(message))
+                messages += answers(message, lambda asked: callback.recall(asked, name="harbour"))
+        check_session(server, "litellm (completion)", version("litellm"))
+    assert len(messages) == 1 + 5 * (TURNS + 1), "the caller's list is not changed"
+    assert len(kept.store.calls(kept.owner, "harbour", limit=1_000)) == 2 * (TURNS + 1)
+
+
+async def test_wrapped_functions_stream_and_take_arguments_by_position(callback, kept):
+    with ScriptedUpstream(otherwise=echo) as server:
+        where = place(server)
+        model = where.pop("model")
+        named = {"metadata": {"refold_conversation": "one"}, "stream_options": {"include_usage": True}}
+        stream = callback.wrap(litellm.completion)(
+            model, [{"role": "user", "content": "One."}], stream=True, **named, **where
+        )
+        said = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        reply = await callback.wrap(litellm.acompletion)(
+            model, [{"role": "user", "content": "Two."}], metadata={"refold_conversation": "two"}, **where
+        )
+        answer = callback.wrap(litellm.responses)("Three.", model, **where)
+    assert (said, reply.choices[0].message.content, answer.output_text) == ("One.", "Two.", "Three.")
+    await until(lambda: sum(talk.usage.input > 0 for talk in kept.conversations()) == 3)
+    with pytest.raises(refold.ConfigError, match="embedding"):
+        callback.wrap(litellm.embedding)
+
+
+def test_a_refused_completion_is_sent_again_smaller(callback):
+    asked = [
+        part
+        for at in range(8)
+        for part in (
+            {"role": "user", "content": f"{at}. " + "The tide. " * 150},
+            {"role": "assistant", "content": "Yes."},
+        )
+    ]
+    asked.append({"role": "user", "content": "Go on."})
+    with ScriptedUpstream(overflow("openai", window=2_000, prompt=2_500), "Going on.") as server:
+        reply = callback.wrap(litellm.completion)(**place(server), messages=asked)
+    assert reply.choices[0].message.content == "Going on."
+    assert len(server.requests[1].body) < len(server.requests[0].body)
+
+
 async def test_streams_responses_and_messages(callback, kept):
     with ScriptedUpstream(otherwise=echo) as server:
         stream = await litellm.acompletion(
