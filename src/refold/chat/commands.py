@@ -184,6 +184,8 @@ async def keep_run(
     if found.command is not None:
         try:
             reply = await found.command.run(CommandCall(conversation, found.arguments, chat))
+            if not isinstance(reply, str):
+                raise TypeError(f"the reply is no text, but {type(reply).__name__}")  # noqa: TRY301  # told below
         except RefoldError as error:
             reply = f"⚠️ {error}"
         except (Exception, SystemExit) as error:  # noqa: BLE001  # a plugin's: it must not stay at the head of the queue

@@ -42,7 +42,7 @@ WRITER = "writer"
 
 
 @contextmanager
-def running(folder, upstream, settings=None, *, site=None, others=None):
+def running(folder, upstream, settings=None, *, site=None, others=None, stream=False):
     """The server with a home folder of its own; yields a function that calls it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -69,7 +69,7 @@ def running(folder, upstream, settings=None, *, site=None, others=None):
             "npm": "@ai-sdk/openai-compatible",
             "api": f"{upstream.url}/v1",
             "api_key": "any",
-            "stream": False,
+            "stream": stream,
             "models": {name: {"id": name, "name": name, **model} for name in ("scripted", WRITER)},
         }
     }
@@ -235,6 +235,42 @@ def test_a_failed_summary_leaves_the_history_whole(tmp_path):
         assert fetch("/ext/context_compaction/status")["conversations"]["harbour"]["needs_compaction"], (
             "the flag stays"
         )
+
+
+def test_a_provider_that_streams_two_chats_without_threads_and_a_prompt_of_the_user(tmp_path):
+    """The usage at the end of a stream flags a conversation. Each chat is recognised by its first messages."""
+
+    def answer(received: Received):
+        return f"Summary for {received.messages[0].text[:5]}." if received.model == WRITER else "Noted."
+
+    own = {"provider": "scripted", "model": WRITER, "threshold": 0.5, "summary_prompt": "SHORT {words}"}
+    with (
+        ScriptedUpstream(otherwise=answer, window=WINDOW) as server,
+        running(tmp_path, server, own, stream=True) as fetch,
+    ):
+        chats = {name: [{"role": "system", "content": f"You are {name}."}] for name in ("Ann", "Bob")}
+        for at in range(8):
+            for name, messages in chats.items():
+                messages.append({"role": "user", "content": f"{name} {at}. " + "The tide is high. " * 80})
+                reply = ask(fetch, messages, thread=None, max_tokens=500)
+                messages.append(reply["choices"][0]["message"])
+        known = fetch("/ext/context_compaction/status")["conversations"]
+    assert len(known) == 2
+    assert all(one["compaction_count"] >= 1 and one["message_count"] >= 15 for one in known.values())
+    asked = [one for one in server.requests if one.model == WRITER]
+    assert asked
+    assert all("SHORT " in one.text for one in asked)
+    assert not any("You are " in one.text for one in asked), "system messages are in no summary"
+    told = [one for one in server.requests if one.model == "scripted"]
+    assert all(one.stream for one in told)
+    folded = [one for one in told if "[Context Summary]" in one.messages[0].text]
+    assert {one.system for one in folded} == {"You are Ann.", "You are Bob."}
+    for one in folded:
+        name, other = ("Ann", "Bob") if one.system == "You are Ann." else ("Bob", "Ann")
+        assert f"{other} " not in one.text, "no chat has words of the other"
+        assert one.messages[0].role == "assistant"
+        assert len(one.messages) >= 3, "the last messages follow the summary"
+        assert one.messages[-1].text.startswith(f"{name} ")
 
 
 def test_off_means_off(tmp_path):
