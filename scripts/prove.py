@@ -123,7 +123,9 @@ def main(args: Sequence[str] | None = None) -> int:
     if unknown := [key for key in ids if key not in features]:
         parser.error(f"no such feature in features.toml: {', '.join(unknown)}")
     ids = [key for key in ids if chosen.group in (None, GROUPS[key[0]])]
-    problems = {key: problem for key in ids if (problem := problem_of(root, mutations.get(key)))}
+    problems = {
+        key: problem for key in ids if (problem := problem_of(root, features[key], mutations.get(key)))
+    }
     trials = [Trial(features[key], mutations[key]) for key in ids if key not in problems]
     groups = [[one] for one in trials] if chosen.alone else batches(trials)
     with ThreadPoolExecutor(max(chosen.jobs, 1)) as pool:
@@ -225,8 +227,10 @@ def copy_checkout(root: Path, copy: Path) -> None:
             shutil.copy(source, copy / name)
 
 
-def problem_of(root: Path, mutation: Mutation | None) -> str:
+def problem_of(root: Path, feature: Feature, mutation: Mutation | None) -> str:
     """Why there is nothing to try, or nothing."""
+    if feature.proven_by:
+        return f"another command proves it: {feature.proven_by}"
     if mutation is None:
         return "no mutation is named for it"
     try:

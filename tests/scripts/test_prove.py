@@ -165,6 +165,11 @@ def test_a_feature_is_proven_if_its_own_tests_fail_and_no_others(checkout, monke
     assert (checkout / "src/made_up.py").read_text() == SOURCE
 
 
+def test_a_feature_that_another_command_proves_is_left_to_it(capsys):
+    assert main(["N8"]) == 1
+    assert "another command proves it: make test-integrations" in capsys.readouterr().out
+
+
 def test_harmless_mutations_of_a_group_are_tried_together(checkout, monkeypatch, capsys):
     """One run for the tests of the other groups, and one for each feature's own."""
     runs = []
