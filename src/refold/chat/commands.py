@@ -183,15 +183,20 @@ async def keep_run(
     reply = found.problem
     if found.command is not None:
         try:
-            reply = await found.command.run(CommandCall(conversation, found.arguments, chat))
-            if not isinstance(reply, str):
-                raise TypeError(f"the reply is no text, but {type(reply).__name__}")  # noqa: TRY301  # told below
+            reply = _checked(await found.command.run(CommandCall(conversation, found.arguments, chat)))
         except RefoldError as error:
             reply = f"⚠️ {error}"
         except (Exception, SystemExit) as error:  # noqa: BLE001  # a plugin's: it must not stay at the head of the queue
             _log.warning("the command %s failed: %s", found.command.name, type(error).__name__)
             reply = f"⚠️ {found.command.name} failed: {problem_of(error)}"
     await keep(conversation, text, reply, session=session, size=size, entry=entry)
+    return reply
+
+
+def _checked(reply: object) -> str:
+    """Return the reply of a command; a plugin's may be anything."""
+    if not isinstance(reply, str):
+        raise TypeError(f"the reply is no text, but {type(reply).__name__}")
     return reply
 
 
