@@ -547,6 +547,17 @@ def test_a_setting_is_shown_with_origin_and_range_and_changed_with_the_same_chec
         visitor.act("/settings", name=name, reset="1", value="")
 
 
+def test_an_undo_that_another_change_needs_says_what_to_undo_first(page, visitor):
+    visitor.get("/settings")
+    for name, value in (("compaction.preset", "opal"), ("compaction.trigger", "60%")):
+        assert visitor.act("/settings", name=name, value=value).status == 303
+    answer = visitor.act("/settings", name="compaction.preset", reset="1", value="")
+    assert answer.status == 400
+    assert "undo the change of compaction.trigger first" in answer.text
+    for name in ("compaction.trigger", "compaction.preset"):
+        assert visitor.act("/settings", name=name, reset="1", value="").status == 303
+
+
 # Acts come from our own page
 
 

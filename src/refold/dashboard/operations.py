@@ -126,10 +126,13 @@ def _raw(name: str, text: str) -> object:
 async def change(visit: Visit) -> Rendered | Redirect:
     """Change one setting, or undo its change."""
     workspace, name = await visit.workspace(), visit.form.get("name", "")
-    text = visit.form.get("value", "").strip()
+    text, is_undone = visit.form.get("value", "").strip(), "reset" in visit.form
     try:
-        await workspace.change_settings({name: None if "reset" in visit.form else _raw(name, text)})
+        await workspace.change_settings({name: None if is_undone else _raw(name, text)})
     except SettingError as error:
+        if is_undone and error.key != name:
+            hint = f"undo the change of {error.key} first, which needs the value of {name} that is undone"
+            error = SettingError(error.key, error.what, place=error.place, hint=hint)
         return await _settings(visit, error, text)
     return Redirect(f"/settings?done=saved#{name}")
 
