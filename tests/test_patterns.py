@@ -98,8 +98,8 @@ def test_worst_cases_of_50_kb_come_to_an_end(what):
 def test_a_case_that_hangs_ends_the_child_and_is_named():
     code = """if True:
     import re
-    from benchmarks.patterns import pump
-    pump.run(iter([("good", lambda: None), ("bad", lambda: re.match("(a+)+$", "a" * 60 + "b"))]), 0.2)
+    from benchmarks.patterns import hang_guard
+    hang_guard.run(iter([("good", lambda: None), ("bad", lambda: re.match("(a+)+$", "a" * 60 + "b"))]), 0.2)
     """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S, check=False
