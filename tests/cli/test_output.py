@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -159,3 +160,16 @@ def test_only_a_terminal_sees_that_a_large_file_takes_a_while(environment, strea
         pass
 
     assert ("measuring 5 MB" in stream.getvalue()) is speaks
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell")
+@pytest.mark.parametrize("command", ["models", "models --json"])
+def test_a_closed_stdout_is_told_in_a_line_and_a_closed_stderr_is_nobodys_loss(command):
+    def run(streams: str) -> subprocess.CompletedProcess[str]:
+        line = f"exec '{sys.executable}' -m refold {command} {streams}"
+        return subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+
+    ended = run(">&-")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: stdout is closed, so nothing can be written\nhint: ")
+    assert (run("2>&-").returncode, run(">&- 2>&-").returncode) == (0, 2)

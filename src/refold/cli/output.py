@@ -42,9 +42,22 @@ _data: ContextVar[TextIO | None] = ContextVar("data", default=None)
 """Where data goes while `sys.stdout` is that of code of others."""
 
 
+def open_stdout() -> TextIO:
+    """
+    Raises:
+        ConfigError: stdout is closed (`>&-`).
+    """
+    stdout: TextIO | None = _data.get() or sys.stdout  # Python sets it to None, whatever its type says
+    if stdout is None:
+        raise ConfigError(
+            "stdout is closed, so nothing can be written", hint="write it to a file, a pipe or /dev/null"
+        )
+    return stdout
+
+
 def write(text: str) -> None:
     """Write data to stdout; a character that its encoding does not have becomes a question mark."""
-    stdout = _data.get() or sys.stdout
+    stdout = open_stdout()
     encoding = stdout.encoding or "utf-8"
     with guarded():
         stdout.write(text.encode(encoding, "replace").decode(encoding))
@@ -65,10 +78,11 @@ def prints_on_stderr() -> Iterator[None]:
 
 def write_bytes(data: bytes) -> None:
     """Write a body to stdout as it is, whatever the encoding of the terminal."""
+    stdout = open_stdout()
     with guarded():
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        stdout.flush()
+        stdout.buffer.write(data)
+        stdout.buffer.flush()
 
 
 def write_json(value: object) -> None:
@@ -82,7 +96,7 @@ def write_json(value: object) -> None:
 
 def show(*renderables: RenderableType) -> None:
     """Render for people: coloured on a terminal that wants it, plain in a pipe. Long lines of text stay whole there."""
-    write(_rendered(renderables, sys.stdout))
+    write(_rendered(renderables, open_stdout()))
 
 
 def tell(*renderables: RenderableType) -> None:
@@ -91,7 +105,7 @@ def tell(*renderables: RenderableType) -> None:
 
 
 def screen_width() -> int:
-    return _console(sys.stdout).width
+    return _console(open_stdout()).width
 
 
 def note(text: str) -> None:

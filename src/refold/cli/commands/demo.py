@@ -73,7 +73,7 @@ def demo(
     from refold.demo import DemoOptions, play
 
     preset = preset or preset_here()
-    pause_s = 1 / speed if speed and sys.stdout.isatty() else 0.0
+    pause_s = 1 / speed if speed and output.open_stdout().isatty() else 0.0
     painter = Painter(window)
     if not as_json:
         output.show(*painter.opening())
