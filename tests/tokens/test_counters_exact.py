@@ -1,5 +1,6 @@
 import builtins
 from functools import cache
+from hashlib import blake2b
 
 import pytest
 
@@ -110,3 +111,16 @@ def test_counts_equal_tiktoken_s(vocabulary):
 def test_a_model_that_splintr_knows_is_counted_exactly():
     assert counter_for("gpt-4o").text("hello world") == 2
     assert counter_for("gpt-4o") is counter_for("openai/gpt-4.1-mini")
+
+
+@pytest.mark.parametrize("vocabulary", ["o200k_base", "llama3", "gemma3"])
+def test_a_long_text_is_counted_in_portions_that_add_up(vocabulary, monkeypatch):
+    text = "The ferry, at 10:15, took 48 people — and their 7 dogs — to Vik.\n\tIt was late. " * 2_000
+    counter = ExactCounter(vocabulary)
+    monkeypatch.setattr(counters, "LONG", 0)
+    monkeypatch.setattr(counters, "PORTION", len(text))
+    whole = counter.count(text)
+    monkeypatch.setattr(counters, "PORTION", 10_007)
+
+    assert counter.count(text) == whole
+    assert counters.digest(text) == blake2b(text.encode(), digest_size=16).digest()

@@ -136,6 +136,7 @@ _LARGE = MAX_OBJECTS * len(b"{}")
 _TOO_MANY = re.compile(
     rb'(?:(?:[^"{]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+\{){%d}+' % (MAX_OBJECTS + 1), re.DOTALL
 )
+_PIECE = 1 << 20
 _SPACE = b" \t\r\n"
 _SAFE = ("Expected ", "Integer value out of range", "Number out of range")
 """The beginnings of msgspec's messages that quote no content."""
@@ -193,29 +194,41 @@ def read(decoder: Decoder[T], data: Raw | bytes, place: str = "") -> T:
 def read_list(array: Raw | bytes, place: str = "") -> list[Raw]:
     """The elements of a list of objects, each as its bytes."""
     if len(array) > _LARGE:
-        _check_objects(bytes(array), _OBJECTS, place)
+        _check_objects(array, _OBJECTS, place)
     return read(ITEMS, array, place)
 
 
 def read_content(raw: Raw, place: str = "content") -> str | list[Raw] | None:
     """A text, or the blocks of a list."""
     if len(raw) > _LARGE and bytes(memoryview(raw)[:1]) == b"[":
-        _check_objects(bytes(raw), _OBJECTS, place)
+        _check_objects(raw, _OBJECTS, place)
     return read(_CONTENT, raw, place)
 
 
 def read_messages(decoder: Decoder[T], data: Raw | bytes) -> T:
     """One message or a list of them, with their `content`."""
     if len(data) > _LARGE:
-        _check_objects(bytes(data), _SAID, "")
+        _check_objects(data, _SAID, "")
     return read(decoder, data)
 
 
-def _check_objects(data: bytes, shape: Decoder[S], place: str) -> None:
+def _check_objects(data: Raw | bytes, shape: Decoder[S], place: str) -> None:
     """Refuse lists of too many objects, or of other values, before their elements take memory."""
-    if data.count(b"{") > MAX_OBJECTS and _TOO_MANY.match(data):
+    commas, braces = _count(data, b",{")
+    if commas < MAX_OBJECTS and braces <= MAX_OBJECTS:
+        return  # no list has more elements
+    if braces > MAX_OBJECTS and _TOO_MANY.match(data):
         raise too_many("objects", MAX_OBJECTS, place)
     read(shape, data, place)
+
+
+def _count(data: Raw | bytes, signs: bytes) -> list[int]:
+    """How often each sign occurs. A piece at a time, so that no copy of a large value is made."""
+    pieces, counts = memoryview(data), [0] * len(signs)
+    for at in range(0, len(data), _PIECE):
+        piece = bytes(pieces[at : at + _PIECE])
+        counts = [count + piece.count(sign) for count, sign in zip(counts, signs, strict=True)]
+    return counts
 
 
 def too_many(what: str, limit: int, place: str = "") -> WireError:
