@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import anthropic
 import openai
 import pytest
@@ -27,6 +28,8 @@ async def unfinished(gate, size: int) -> AsyncIterator[None]:
         client.writer.write(head.encode() + b" " * size)
         await client.writer.drain()
         await until(lambda: gate.gateway.admission.total_bytes >= size)
+        async with aiohttp.ClientSession() as session, session.get(f"{gate.url}/refold/status") as told:
+            assert (await told.json())["in_flight"]["bytes"] >= size
         yield
     await until(lambda: gate.gateway.admission.total_bytes == 0)
 

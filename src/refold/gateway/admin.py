@@ -419,12 +419,20 @@ async def status(admin: Admin, request: Request) -> object:
         "live": len(host.table),
         "held_back": await host.engine.held_back(),
         "not_kept": len(backlog) + backlog.dropped,
+        "in_flight": _in_flight(admin, request.state.owner, is_admin=request.state.admin),
         "plugins": [
             {"name": one.plugin.name, "version": one.plugin.version, "calls": _calls(one)} for one in active()
         ],
         "jobs": await _jobs(admin),
         "conversations": [structs.asdict(one) for one in await host.engine.conversations(limit=20)],
     }
+
+
+def _in_flight(admin: Admin, owner: str, *, is_admin: bool) -> dict[str, int]:
+    """The requests that are being served, as the limits count them: the caller's own, and for an admin the bytes of all."""
+    admission = admin.gateway.admission
+    own = {"requests": admission.requests[owner], "bytes": admission.bytes[owner]}
+    return {**own, "all_bytes": admission.total_bytes} if is_admin else own
 
 
 def _calls(one: LoadedPlugin) -> dict[str, dict[str, int]]:

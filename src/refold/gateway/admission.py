@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from math import ceil
 from typing import Self
@@ -60,7 +61,8 @@ class Admission:
 
     def __init__(self, limits: ServerSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
-        self._bytes = Counter[str]()
+        self.bytes = Counter[str]()
+        """The bytes of the requests of each owner."""
         self._total = 0
         self.requests = Counter[str]()
         """The number of requests of each owner."""
@@ -94,13 +96,13 @@ class Admission:
     def count(self, owner: str, before: int, size: int) -> None:
         """Count the bytes of a request that has grown."""
         self._check_bytes(owner, before, size)
-        self._bytes[owner] += size - before
+        self.bytes[owner] += size - before
         self._total += size - before
 
     def leave(self, owner: str, size: int) -> None:
         """Give up the place of a request."""
         self._total -= size
-        for counted, amount in ((self._bytes, size), (self.requests, 1)):
+        for counted, amount in ((self.bytes, size), (self.requests, 1)):
             counted[owner] -= amount
             if not counted[owner]:
                 del counted[owner]
@@ -110,7 +112,7 @@ class Admission:
     def _check_bytes(self, owner: str, before: int, size: int) -> None:
         if size <= MAX_LOOP_BYTES:
             return
-        others, own = self._total - before, self._bytes[owner] - before
+        others, own = self._total - before, self.bytes[owner] - before
         if own and own + size > self._limits.max_owner_in_flight_mb * MIB:
             raise TooManyRequests(
                 "the requests of this owner that are being served are too large together",
@@ -145,6 +147,20 @@ class Admission:
         if trim is not None:
             task = asyncio.get_running_loop().create_task(call_in_thread(trim))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def return_large_blocks() -> None:
+    """Have the C library give every block of `LARGE_BYTES` back to the system when it is freed. By default it raises that bound
+    with the first such block, and each thread keeps its own: a request that passes through several threads takes more than twice as
+    much memory then.
+    """
+    with suppress(AttributeError, OSError):
+        if sys.platform.startswith("linux"):
+            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
+
+
+_MMAP_THRESHOLD = -3
+"""The parameter of `mallopt` in the GNU C library; others refuse it."""
 
 
 @cache

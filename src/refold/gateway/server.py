@@ -39,6 +39,7 @@ from refold.dashboard.workspace import StoreBackend
 from refold.engine.engine import OWNER
 from refold.engine.summary_jobs import LEASE_S
 from refold.gateway.admin import Admin, EventStream
+from refold.gateway.admission import return_large_blocks
 from refold.gateway.app import Gateway
 from refold.gateway.auth import Access, KeyRing, Rules, check_binding, send_answer
 from refold.gateway.errors import answer
@@ -526,6 +527,7 @@ def run_worker(resolved: Resolved, tell: Callable[[], None]) -> None:
 def _run(main: Coroutine[None, None, None]) -> None:
     """Run a process of the gateway: with uvloop if it is installed."""
     sys.setswitchinterval(SWITCH_S)
+    return_large_blocks()
     gc.freeze()  # modules live as long as the process: the collector need not visit them
     gc.set_threshold(*GC_THRESHOLDS)
     try:
