@@ -5,9 +5,10 @@ from __future__ import annotations
 from hashlib import sha256
 
 import pytest
+from msgspec import structs
 
 from refold.model.errors import Conflict
-from refold.ports.records import Batch
+from refold.ports.records import NEWEST_BLOBS, Batch
 from tests.contract.talks import ANNA, BORIS, begin, first_session, new_head, say
 
 PROMPT = b'{"system":"Be brief.","tools":[]}' * 100
@@ -62,3 +63,22 @@ async def test_of_a_batch_that_is_refused_nothing_is_kept(store):
         await store.commit(seen, Batch(at=2.0, blobs=(PROMPT,)))
 
     assert await store.blob(head, DIGEST) is None
+
+
+async def test_of_prompts_that_change_only_the_newest_are_kept_and_those_in_use(store):
+    base = await say(store, await begin(store), "a")
+    base = await store.commit(base, Batch(at=2.0, blobs=(PROMPT,), notes=b"uses " + DIGEST))
+    side = structs.replace(new_head(branch="side"), notes=base.notes)
+    side = await store.fork(base, 1, side, first_session(side, 1))
+    other = await store.commit(await begin(store, "other"), Batch(at=2.0, blobs=(b"unused",)))
+
+    said = [b"It is %d o'clock." % hour for hour in range(3 * NEWEST_BLOBS)]
+    for prompt in said:
+        base = await store.commit(base, Batch(at=3.0, blobs=(prompt,), notes=sha256(prompt).digest()))
+    kept = [one for one in said if await store.blob(base, sha256(one).digest()) == one]
+
+    assert kept == said[-NEWEST_BLOBS:]
+    assert await store.blob(side, DIGEST) == PROMPT
+    assert await store.blob(other, sha256(b"unused").digest()) == b"unused"
+    side = await store.commit(side, Batch(at=4.0, blobs=(b"last",), notes=sha256(b"last").digest()))
+    assert await store.blob(side, DIGEST) is None

@@ -119,6 +119,7 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "commands": await store.commands(owner, head.branch),
         "lease_holder": await store.lease_holder(owner, head.branch),
         "damaged": await store.damaged(head),
+        "damaged_values": await store.damaged_values(head),
         "uncounted": sum(await store.uncounted(owner)),
     }
 
@@ -194,6 +195,7 @@ async def test_owners_with_the_same_names_for_everything_never_meet(store):
             "calls_before",
             "failures",
             "damaged",
+            "damaged_values",
             "uncounted",
             "failing",
         ]

@@ -9,14 +9,15 @@ from typing import Any, TypeAlias
 import apsw
 import psycopg
 import pytest
+from msgspec import structs
 
-from refold.ports.records import Batch
+from refold.ports.records import Batch, Head
 from refold.ports.store import Store
 from refold.stores.postgres.store import PostgresStore
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.postgres import empty
 from tests.contract.stores import opened
-from tests.contract.talks import ANNA, BORIS, begin, compact, message, say
+from tests.contract.talks import ANNA, BORIS, begin, call, compact, fold, message, say
 from tests.contract.test_store_owners import live
 
 Run: TypeAlias = Callable[[str], list[tuple[Any, ...]]]
@@ -162,3 +163,79 @@ async def test_bytes_that_are_no_longer_those_that_came_are_noticed(database):
     assert await store.damaged(head) == [1, 3]
     if not is_sqlite(run):
         run("ALTER TABLE message ENABLE TRIGGER message_never_changes")
+
+
+VALUES = {
+    "the notes": ("branch", "notes", "notes_digest"),
+    "the shortened form of message 0": ("message", "shown", "shown_digest"),
+    "the reply to the call c": ("reply", "body", "digest"),
+    "the summary fold": ("summary", "body", "digest"),
+    "the record of the compaction fold": ("compaction", "edits", "digest"),
+    "a system prompt": ("blob", "body", None),
+}
+
+
+async def with_values(store: Store) -> Head:
+    """A branch that has a value of each kind."""
+    head = await begin(store)
+    short = structs.replace(message(0, "a long text"), shown=b'{"role":"user","content":"a"}')
+    asked = structs.replace(call(head, "c"), reply=b'{"role":"assistant","content":"yes"}')
+    batch = Batch(
+        at=1.0,
+        messages=(short, message(1, "b")),
+        calls=(asked,),
+        notes=b'{"a":1}',
+        model="m",
+        blobs=(b"Be brief.",),
+    )
+    head = await store.commit(head, batch)
+    change = fold(head, 1, "fold")
+    made = structs.replace(change.compaction, edits=b"[1]", shown=b"[2]")
+    return await store.commit(head, Batch(at=3.0, changes=(structs.replace(change, compaction=made),)))
+
+
+def unlock(run: Run) -> Callable[[], object]:
+    """Let a message be changed by hand; returns how to end it."""
+    if is_sqlite(run):
+        run("DROP TRIGGER message_never_changes")
+        return lambda: None
+    run("ALTER TABLE message DISABLE TRIGGER message_never_changes")
+    return lambda: run("ALTER TABLE message ENABLE TRIGGER message_never_changes")
+
+
+@pytest.mark.parametrize("name", VALUES)
+async def test_a_changed_value_is_named_unless_it_was_stored_without_a_checksum(database, name):
+    store, run = database
+    head = await with_values(store)
+    assert (await store.damaged(head), await store.damaged_values(head)) == ([], [])
+    table, column, digest = VALUES[name]
+    lock = unlock(run)
+    flipped = "x'7a7a'" if is_sqlite(run) else "'\\x7a7a'"
+
+    run(f"UPDATE {table} SET {column} = {flipped}")
+    assert await store.damaged_values(head) == [name]
+    if isinstance(store, SqliteStore):
+        (fault,) = await store.check()
+        assert fault.endswith("is not what it was when it was stored")
+
+    if digest is not None:
+        run(f"UPDATE {table} SET {digest} = NULL")
+        assert await store.damaged_values(head) == []
+    lock()
+
+
+async def test_what_a_program_of_an_earlier_version_writes_is_no_damage(database):
+    """It goes on after the upgrade, and does not know of the checksums."""
+    store, run = database
+    head = await with_values(store)
+    other = "x'7a7a'" if is_sqlite(run) else "'\\x7a7a'"
+
+    run(f"UPDATE branch SET notes = {other}, revision = revision + 1")
+    run(f"UPDATE summary SET body = {other}, number = number + 1")
+    assert await store.damaged_values(head) == []
+
+    head = await store.head(ANNA, head.conversation, head.branch)
+    head = await store.commit(head, Batch(at=9.0, model="another"))
+    assert await store.damaged_values(head) == []
+    run(f"UPDATE branch SET notes = {other[:-1]}7a'")
+    assert await store.damaged_values(head) == ["the notes"]

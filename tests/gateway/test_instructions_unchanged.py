@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
+import apsw
 import msgspec
 import pytest
 from msgspec import Raw
 
 from refold.core.presets import PRESETS
+from refold.ports.records import NEWEST_BLOBS
+from refold.stores.sqlite.store import SqliteStore
+from tests.contract.stores import opened
 from tests.formats import KEYS, Plain, answer, question, turn
 from tests.gateway.conftest import served
 from tests.gateway.faults.wires import PATHS
@@ -97,3 +101,17 @@ async def test_bytes_of_system_prompt_and_tools_reach_the_provider(which, preset
 
     assert is_changed
     assert is_behind is appends
+
+
+async def test_a_prompt_that_changes_with_every_request_does_not_fill_the_store(upstream, tmp_path):
+    path, history = tmp_path / "chats.db", list[Plain]()
+    async with opened(await SqliteStore.open(path)) as store, served(upstream, store=store) as gate:
+        for minute in range(40):
+            history += [question(f"And {minute}?")]
+            prompt = b'{"role":"system","content":"It is 10:%d. Be kind."}' % minute
+            assert (await gate.post(PATHS["chat"], body_of("chat", prompt, history)))[0] == 200
+            history += [answer("Fine.")]
+        kept = [row[0] for row in apsw.Connection(str(path)).execute("SELECT body FROM blob ORDER BY rowid")]
+
+    assert len(kept) == NEWEST_BLOBS
+    assert b"It is 10:39." in kept[-1]

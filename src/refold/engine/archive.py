@@ -304,6 +304,8 @@ async def _own_messages(store: Store, head: Head) -> AsyncIterator[StoredMessage
     for seq in await store.damaged(head):
         # Another store would compute a new checksum, and take the damaged bytes for the original.
         raise Damaged(f"the bytes of message {seq} have changed", conversation=head.conversation, seq=seq)
+    for what in await store.damaged_values(head):
+        raise Damaged(f"the bytes of {what} have changed", conversation=head.conversation)
     expected = head.base_seq
     while page := await store.messages(head, expected, head.next_seq, PAGE):
         for one in page:

@@ -37,6 +37,7 @@ RULES = {
     "I-8": "no cut parts a call from its result",
     "I-9": "no compaction is stuck",
     "I-10": "every stored value can be read",
+    "I-11": "a stored value is as it was written",
 }
 
 
@@ -106,6 +107,10 @@ async def _examine(store: Store, case: _BranchRows, now: float) -> list[Finding]
     damaged = [
         case.finding("I-4", f"the bytes of message {number} have changed", RESTORE)
         for number in await store.damaged(case.head)
+    ]
+    damaged += [
+        case.finding("I-11", f"the bytes of {what} have changed", RESTORE)
+        for what in await store.damaged_values(case.head)
     ]
     shown = [one async for one in _check_snapshots(store, case)]
     rows = [

@@ -387,6 +387,11 @@ class CommandEntry(Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
+NEWEST_BLOBS = 16
+"""Blobs of a conversation that are kept although no branch uses them: a program that has just read the notes of a branch, to
+fork it, still finds its blob while others go on."""
+
+
 class Batch(Struct, frozen=True, kw_only=True):
     """Everything that one transaction adds to a branch: messages first, then the undo, then changes in their order, then the rest."""
 
@@ -411,7 +416,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     """A hash of `chains` that no other branch of the same format may have. If one has it, the conversation was continued there,
     and the whole batch is refused with `HeldElsewhere`."""
     blobs: tuple[bytes, ...] = ()
-    """Content of the conversation besides messages, such as instructions. Each is stored once, under its SHA-256."""
+    """Content of the conversation besides messages, such as instructions. Each is stored once, under its SHA-256. A commit with blobs
+    deletes those that no branch of the conversation has the SHA-256 of in its notes, apart from the newest `NEWEST_BLOBS`."""
     notes: bytes | None = None
     model: str | None = None
     title: str = ""

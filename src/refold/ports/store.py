@@ -158,6 +158,13 @@ class Conversations(Protocol):
         """Numbers of the branch's own messages with a wrong checksum: their bytes have changed since they were stored."""
         ...
 
+    async def damaged_values(self, head: Head) -> list[str]:
+        """Names of the other values of a branch with a wrong checksum: its notes, replies, summaries, records of compactions,
+        shortened messages, and with the first branch the conversation's system prompts. Values that were stored by a version
+        without checksums are not checked.
+        """
+        ...
+
 
 class SessionRows(Protocol):
     """The sessions of branches. `Conversations.commit` opens, closes and undoes them."""

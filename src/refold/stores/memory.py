@@ -27,6 +27,7 @@ from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.records import (
+    NEWEST_BLOBS,
     Batch,
     Call,
     CallKind,
@@ -442,6 +443,14 @@ class OwnerTables:
         self.leases = {branch: held for branch, held in self.leases.items() if branch not in gone}
         self.cached.clear()
 
+    def forget_blobs(self, conversation: str) -> None:
+        """Delete the blobs of a conversation that no branch uses, apart from the newest."""
+        notes = [head.notes for head in self.heads.values() if head.conversation == conversation]
+        own = [key for key in self.blobs if key[0] == conversation]
+        for key in own[:-NEWEST_BLOBS]:
+            if not any(key[1] in one for one in notes):
+                del self.blobs[key]
+
 
 class PendingCommit:
     """A branch during the commit of a batch."""
@@ -512,6 +521,8 @@ class PendingCommit:
         for which in self._taken:
             del tables.queue[which]
         tables.heads[head.branch] = head
+        if self._blobs:
+            tables.forget_blobs(head.conversation)
         conversation = tables.conversations[head.conversation]
         tables.conversations[head.conversation] = structs.replace(
             conversation,
@@ -1238,6 +1249,9 @@ class MemoryStore:
             del leases[branch]
 
     async def damaged(self, head: Head) -> list[int]:  # noqa: ARG002 - frozen values cannot change
+        return []
+
+    async def damaged_values(self, head: Head) -> list[str]:  # noqa: ARG002 - frozen values cannot change
         return []
 
     async def pin(self, head: Head, seq: int, *, on: bool) -> None:

@@ -17,6 +17,7 @@ DAMAGES = {
     "I-6": "DELETE FROM summary",
     "I-9": "UPDATE compaction SET state = 'running', until = 1",
     "I-10": "UPDATE summary SET body = x'7b22'",
+    "I-11": "UPDATE summary SET body = CAST(replace(CAST(body AS TEXT), 'e', 'a') AS BLOB)",
 }
 
 
@@ -94,7 +95,8 @@ def test_edits_that_cannot_be_read_are_named_and_nothing_else_ends(kept, store, 
     looked = kept("doctor")
     assert looked.code == 1
     assert f": I-10: the edits of the compaction {made['id']} {what}" in looked.out
-    assert "1 finding in 2 conversations" in looked.out
+    assert f": I-11: the bytes of the record of the compaction {made['id']} have changed" in looked.out
+    assert "2 findings in 2 conversations" in looked.out
     (listed,) = json.loads(kept("diff", "shifts", "--list", "--json").out)["compactions"]
     assert listed == {**made, "edits": None}
     told = kept("diff", "shifts")

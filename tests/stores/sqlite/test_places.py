@@ -162,7 +162,7 @@ def test_what_the_script_asks_for_is_given_in_its_order():
     names = {
         "owner": "o", "conversation": "c", "branch": "b", "seen_session": "s", "seen_epoch": 7, "seen_revision": 8,
         "seq": 5, "role": "tool", "format": "chat", "tokens": 9, "is_findable": True, "body": said.body,
-        "digest": sha256(said.body).digest(), "shown": b"shown", "key": "k", "at": 3.5,
+        "digest": sha256(said.body).digest(), "shown": b"shown", "shown_digest": sha256(b"shown").digest(), "key": "k", "at": 3.5,
     }  # fmt: skip
     script = re.sub("--[^\n]*", "", queries.load("sqlite")["append_message"])
     asked = [dict.fromkeys(re.findall(r":([a-z_]+)", one)) for one in script.split(";")]

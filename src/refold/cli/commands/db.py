@@ -138,7 +138,7 @@ def backfill(store: StoreUrl = "", as_json: JsonOption = False) -> int:
 
 
 def check(store: StoreUrl = "", as_json: JsonOption = False) -> int:
-    """Check the database itself: its structure, its references, the bytes of every message.
+    """Check the database itself: its structure, its references, the bytes of every message, reply, summary and note.
 
     The exit code is 1 if there is a fault. `refold doctor` checks what the rows mean.
     """
@@ -296,8 +296,9 @@ def _new_file(path: str) -> Iterator[BinaryIO]:
     """A file that gets its name when it is complete; stdout for `-`."""
     if path == PIPE:
         with output.guarded():
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
+            stdout = output.open_stdout()
+            yield stdout.buffer
+            stdout.buffer.flush()
         return
     target = Path(path)
     if target.exists():

@@ -3,19 +3,20 @@
 -- name: add_branch
 -- Begin a branch: a root, or one that shares the first messages of another and the changes made to it so far.
 INSERT INTO branch (
-    owner, id, conversation, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes
+    owner, id, conversation, base, base_seq, base_number, next_seq, epoch, revision, session, format, model, notes,
+    notes_digest
 ) VALUES (
     :owner, :id, :conversation, :base, :base_seq,
     (SELECT coalesce(max(number), 0) FROM compaction WHERE owner = :owner AND branch = :base),
-    :base_seq, 0, 0, :session, :format, :model, :notes
+    :base_seq, 0, 0, :session, :format, :model, :notes, :notes_digest
 )
 RETURNING base_number
 
 -- name: add_message
 -- Append a message, and its words to the index.
 WITH added AS (
-    INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, tokens, key, at)
-    VALUES (:owner, :branch, :seq, :role, :format, :body, :digest, :shown, :tokens, :key, :at)
+    INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, shown_digest, tokens, key, at)
+    VALUES (:owner, :branch, :seq, :role, :format, :body, :digest, :shown, :shown_digest, :tokens, :key, :at)
 )
 INSERT INTO words (owner, branch, seq, words)
 SELECT :owner, :branch, :seq, part FROM spell_words(:words, :scope) AS part
@@ -27,7 +28,8 @@ WITH held AS (
     SELECT id FROM conversation WHERE owner = :owner AND id = :conversation FOR NO KEY UPDATE
 ), moved AS (
     UPDATE branch
-    SET next_seq = :to_seq, revision = :to_revision, notes = coalesce(:notes, notes), model = coalesce(:model, model)
+    SET next_seq = :to_seq, revision = :to_revision, notes = coalesce(:notes, notes),
+        notes_digest = coalesce(:notes_digest, notes_digest), model = coalesce(:model, model)
     FROM held
     WHERE branch.owner = :owner AND branch.conversation = :conversation AND branch.id = :branch
         AND branch.next_seq = :seen_seq AND branch.epoch = :seen_epoch
@@ -40,8 +42,8 @@ WITH held AS (
     FROM moved
     WHERE conversation.owner = :owner AND conversation.id = :conversation AND :committed_at >= updated_at + 1
 ), appended AS (
-    INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, tokens, key, at)
-    SELECT owner, id, :seq, :role, :format, :body, :digest, :shown, :tokens, :key, :at FROM moved
+    INSERT INTO message (owner, branch, seq, role, format, body, digest, shown, shown_digest, tokens, key, at)
+    SELECT owner, id, :seq, :role, :format, :body, :digest, :shown, :shown_digest, :tokens, :key, :at FROM moved
 ), indexed AS (
     INSERT INTO words (owner, branch, seq, words)
     SELECT owner, id, :seq, CAST(:spelt AS tsvector) FROM moved WHERE :spelt <> ''
@@ -99,6 +101,15 @@ FROM (
 SELECT CAST(coalesce(sum(next_seq - base_seq), 0) AS bigint)
 FROM branch
 WHERE owner = :owner AND :conversation IN ('', conversation) AND :limit > 0
+
+-- name: delete_blob
+-- Forget what a conversation came in with, unless the notes of one of its branches name it.
+DELETE FROM blob
+WHERE owner = :owner AND conversation = :conversation AND digest = :digest
+    AND NOT EXISTS (
+        SELECT 1 FROM branch
+        WHERE owner = :owner AND conversation = :conversation AND position(CAST(:digest AS bytea) IN notes) > 0
+    )
 
 -- name: expire_conversations
 -- Delete conversations of an owner in which nothing happened since, the oldest first, apart from those to keep.
@@ -199,6 +210,10 @@ JOIN head ON head.owner = :owner AND head.ordinal = (
 )
 ORDER BY page.updated_at DESC, page.ordinal DESC
 
+-- name: list_older_blobs
+-- What a conversation came in with, apart from the newest.
+SELECT digest FROM blob WHERE owner = :owner AND conversation = :conversation ORDER BY ordinal DESC LIMIT :limit OFFSET :newest
+
 -- name: list_owner_turn_codes
 -- A page of the signs of an owner's message vectors by one embedder, oldest first.
 SELECT turn.id, turn.conversation, turn.branch, turn.seqs, turn.codes
@@ -232,6 +247,14 @@ FROM (
     WHERE owner = :owner
 ) AS known
 WHERE next_seq > done
+LIMIT :limit
+
+-- name: list_shown_digests
+-- A page of messages that a branch shows shortened from their arrival on, with the digest of these bytes.
+SELECT seq, seq, shown_digest, NULL, shown
+FROM message
+WHERE owner = :owner AND branch = :branch AND shown_digest IS NOT NULL AND seq > :after
+ORDER BY seq
 LIMIT :limit
 
 -- name: list_turn_messages
@@ -417,7 +440,8 @@ WITH held AS (
     WHERE conversation.owner = :owner AND conversation.id = held.id AND :at >= updated_at + 1
 )
 UPDATE branch
-SET next_seq = :to_seq, epoch = :to_epoch, revision = :to_revision, notes = coalesce(:notes, notes), model = coalesce(:model, model)
+SET next_seq = :to_seq, epoch = :to_epoch, revision = :to_revision, notes = coalesce(:notes, notes),
+    notes_digest = coalesce(:notes_digest, notes_digest), model = coalesce(:model, model)
 FROM held
 WHERE branch.owner = :owner AND branch.conversation = :conversation AND branch.id = :branch
     AND branch.next_seq = :seen_seq AND branch.epoch = :seen_epoch

@@ -12,13 +12,16 @@ from typing import NoReturn, TypeAlias
 from msgspec import structs
 
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
-from refold.ports.records import Batch, Head, InstalledCompaction, Session, StoredMessage
+from refold.ports.records import NEWEST_BLOBS, Batch, Head, InstalledCompaction, Session, StoredMessage
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import find_key
 from refold.stores.sql.days import count, count_ended
 from refold.stores.sql.queries import QueryParameters, Transaction, reach
 from refold.stores.sql.queue import take
 from refold.stores.sql.search import embed, forget
+
+MOST_FORGOTTEN = 1_000
+"""Blobs that one commit deletes: a conversation of an earlier version may have many more, which later commits delete."""
 
 Spell: TypeAlias = Callable[[Head, StoredMessage], QueryParameters]
 
@@ -45,11 +48,20 @@ def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
         reach("commit.after_embeddings")
     if batch.blobs:
         yield "add_blob", [rows.of_blob(head, body) for body in batch.blobs]
+        yield from _forget_blobs(head)
     if batch.calls:
         yield "add_call", [rows.of_call(head.owner, call) for call in batch.calls]
     yield from keep_chains(head, batch)
     reach("commit.before_commit")
     return head
+
+
+def _forget_blobs(head: Head) -> Transaction[None]:
+    """Delete the blobs of a conversation that no branch uses, apart from the newest."""
+    place = {"owner": head.owner, "conversation": head.conversation}
+    older = yield "list_older_blobs", {**place, "newest": NEWEST_BLOBS, "limit": MOST_FORGOTTEN}
+    if older:
+        yield "delete_blob", [{**place, "digest": row[0]} for row in older]
 
 
 def check_numbers(seen: Head, messages: tuple[StoredMessage, ...]) -> None:
@@ -79,6 +91,7 @@ def is_one_message(seen: Head, batch: Batch) -> bool:
 
 def swapping(seen: Head, batch: Batch) -> QueryParameters:
     """The parameters of the compare-and-swap from the head that the writer read to the next one."""
+    revision, notes = seen.revision + batch.revises, seen.notes if batch.notes is None else batch.notes
     return {
         "owner": seen.owner,
         "conversation": seen.conversation,
@@ -89,8 +102,9 @@ def swapping(seen: Head, batch: Batch) -> QueryParameters:
         "seen_session": seen.session,
         "to_seq": seen.next_seq + len(batch.messages),
         "to_epoch": seen.epoch + _steps(batch),
-        "to_revision": seen.revision + batch.revises,
+        "to_revision": revision,
         "notes": batch.notes,
+        "notes_digest": rows.numbered_digest(revision, notes) if batch.revises else None,
         "model": batch.model,
         "at": batch.at,
     }
@@ -199,7 +213,7 @@ def keep_chains(head: Head, batch: Batch) -> Transaction[None]:
         )
     answered = [call for call in batch.calls if call.reply]
     if answered:
-        yield "add_reply", [{"owner": head.owner, "call": call.id, "body": call.reply} for call in answered]
+        yield "add_reply", [rows.of_reply(head.owner, call) for call in answered]
 
 
 def committed(head: Head) -> Head:

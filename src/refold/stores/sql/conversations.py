@@ -8,7 +8,6 @@ and a read is one query. Only whole conversations and owners are deleted; the da
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import get_args
 
 from msgspec import json, structs
@@ -329,8 +328,36 @@ def damaged(head: Head) -> Transaction[list[int]]:
             {"owner": head.owner, "branch": head.branch, "first": first, "limit": _PAGE},
         )
     ):
-        found += [seq for seq, body, digest in page if sha256(body).digest() != digest]
+        found += [seq for seq, body, digest in page if rows.digest_of(body) != digest]
         first = page[-1][0] + 1
+    return found
+
+
+_DIGESTED: tuple[tuple[str, object, str], ...] = (
+    ("list_notes_digests", -1, "the notes"),
+    ("list_shown_digests", -1, "the shortened form of message {}"),
+    ("list_reply_digests", -1, "the reply to the call {}"),
+    ("list_summary_digests", "", "the summary {}"),
+    ("list_compaction_digests", -1, "the record of the compaction {}"),
+)
+"""Queries of values with their checksum, the key before the first row, and the name of a value."""
+_OF_CONVERSATION = (("list_blob_digests", b"", "a system prompt"),)
+_FEW = 16
+"""Rows of one page: a record of a compaction may have hundreds of kilobytes."""
+
+
+def damaged_values(head: Head) -> Transaction[list[str]]:
+    found = list[str]()
+    place = {"owner": head.owner, "conversation": head.conversation, "branch": head.branch, "limit": _FEW}
+    # What all branches of a conversation share is reported once, with the first of them.
+    for query, after, name in _DIGESTED if head.base else (*_DIGESTED, *_OF_CONVERSATION):
+        while page := (yield query, {**place, "after": after}):
+            found += [
+                name.format(which)
+                for _, which, digest, number, *parts in page
+                if rows.is_damaged(digest, number, *parts)
+            ]
+            after = page[-1][0]
     return found
 
 

@@ -55,6 +55,30 @@ _NO_CONTENT = sha256(b"").digest()
 """The digest of a message that was stored without content."""
 
 
+def digest_of(*parts: bytes) -> bytes:
+    """The checksum that is stored beside a value, or beside several."""
+    found = sha256()
+    for part in parts:
+        found.update(part)
+    return found.digest()
+
+
+def numbered_digest(number: int, *parts: bytes) -> bytes:
+    """The checksum of a value that is written again with another number, after this number."""
+    return number.to_bytes(8) + digest_of(*parts)
+
+
+def is_damaged(digest: bytes | None, number: int | None, *parts: bytes) -> bool:
+    """True if bytes are not those of their stored checksum; `number` is that of a value with a numbered one. What was stored
+    by a version without checksums is not known.
+    """
+    if digest is None:
+        return False
+    if number is None:
+        return digest != digest_of(*parts)
+    return digest[:8] == number.to_bytes(8) and digest[8:] != digest_of(*parts)
+
+
 def folded(name: str, title: str) -> str:
     """The searchable form of a conversation's name and title."""
     return f"{name}\n{title}".casefold()
@@ -225,6 +249,7 @@ def of_branch(head: Head) -> QueryParameters:
         "format": head.format,
         "model": head.model,
         "notes": head.notes,
+        "notes_digest": numbered_digest(0, head.notes),
     }
 
 
@@ -236,8 +261,9 @@ def of_message(head: Head, message: StoredMessage) -> QueryParameters:
         "role": message.role,
         "format": message.format,
         "body": message.body,
-        "digest": sha256(message.body).digest(),
+        "digest": digest_of(message.body),
         "shown": message.shown,
+        "shown_digest": None if message.shown is None else digest_of(message.shown),
         "tokens": message.tokens,
         "key": message.key,
         "at": message.at,
@@ -252,7 +278,7 @@ def with_words(head: Head, message: StoredMessage) -> QueryParameters:
 
 
 def of_blob(head: Head, body: bytes) -> QueryParameters:
-    digest = sha256(body).digest()
+    digest = digest_of(body)
     return {"owner": head.owner, "conversation": head.conversation, "digest": digest, "body": body}
 
 
@@ -274,7 +300,8 @@ def of_session(head: Head, session: Session) -> QueryParameters:
 
 
 def of_compaction(owner: str, compaction: Compaction) -> QueryParameters:
-    return {"owner": owner, "is_counted": True} | structs.asdict(compaction)
+    digest = digest_of(compaction.edits, compaction.shown)
+    return {"owner": owner, "is_counted": True, "digest": digest} | structs.asdict(compaction)
 
 
 def of_compaction_sum(owner: str, added: CompactionSum) -> QueryParameters:
@@ -290,6 +317,7 @@ def of_summary(owner: str, branch: str, written: StoredSummary) -> QueryParamete
         "number": written.summary.number,
         "body": body,
         "carry": written.carry,
+        "digest": numbered_digest(written.summary.number, body, written.carry),
         "at": written.at,
     }
 
@@ -301,6 +329,10 @@ def of_embedding(owner: str, embedding: Embedding) -> QueryParameters:
 def of_call(owner: str, call: Call) -> QueryParameters:
     fields = structs.asdict(call)
     return {"owner": owner, "is_counted": True} | structs.asdict(fields.pop("usage")) | fields
+
+
+def of_reply(owner: str, call: Call) -> QueryParameters:
+    return {"owner": owner, "call": call.id, "body": call.reply, "digest": digest_of(call.reply)}
 
 
 def of_queued(head: Head, entry: QueuedEntry) -> QueryParameters:

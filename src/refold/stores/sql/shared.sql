@@ -66,15 +66,15 @@ INSERT INTO pin (owner, branch, seq) VALUES (:owner, :branch, :seq) ON CONFLICT 
 -- Note that a message which a fork shares is shown there as it came.
 INSERT INTO compaction (
     owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
-    before, after, edits, holder, until, attempts, error, at, shown, is_counted
+    before, after, edits, holder, until, attempts, error, at, shown, is_counted, digest
 ) VALUES (
     :owner, :id, :branch, 0, 'arrival', 'undone', :base, :session, :cut, :size, :reason, :moment, :recipe,
-    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown, :is_counted
+    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown, :is_counted, :digest
 )
 
 -- name: add_reply
 -- Keep what was answered to a call.
-INSERT INTO reply (owner, call, body) VALUES (:owner, :call, :body) ON CONFLICT DO NOTHING
+INSERT INTO reply (owner, call, body, digest) VALUES (:owner, :call, :body, :digest) ON CONFLICT DO NOTHING
 
 -- name: add_session
 -- Open a session.
@@ -400,19 +400,20 @@ SELECT EXISTS (SELECT 1 FROM api_key)
 -- Put a compaction into effect, once: one that was planned or given up before takes its row; one that was in effect never changes.
 INSERT INTO compaction (
     owner, id, branch, number, kind, state, base, session, cut, size, reason, moment, recipe,
-    before, after, edits, holder, until, attempts, error, at, shown, is_counted
+    before, after, edits, holder, until, attempts, error, at, shown, is_counted, digest
 ) VALUES (
     :owner, :id, :branch,
     (SELECT coalesce(max(number), 0) + 1 FROM compaction WHERE owner = :owner AND branch = :branch),
     :kind, 'installed', :base, :session, :cut, :size, :reason, :moment, :recipe,
-    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown, :is_counted
+    :before, :after, :edits, :holder, :until, :attempts, :error, :at, :shown, :is_counted, :digest
 )
 ON CONFLICT (owner, id) DO UPDATE SET
     number = excluded.number, kind = excluded.kind, state = excluded.state, base = excluded.base,
     session = excluded.session, cut = excluded.cut, size = excluded.size, reason = excluded.reason,
     moment = excluded.moment, recipe = excluded.recipe, before = excluded.before, after = excluded.after,
     edits = excluded.edits, holder = excluded.holder, until = excluded.until, attempts = excluded.attempts,
-    error = excluded.error, at = excluded.at, shown = excluded.shown, is_counted = excluded.is_counted
+    error = excluded.error, at = excluded.at, shown = excluded.shown, is_counted = excluded.is_counted,
+    digest = excluded.digest
 WHERE compaction.number = 0 AND compaction.branch = excluded.branch
 RETURNING number
 
@@ -424,8 +425,8 @@ RETURNING id
 
 -- name: keep_summary
 -- Keep a summary, unless there is one of this name.
-INSERT INTO summary (owner, id, branch, number, body, carry, at)
-VALUES (:owner, :id, :branch, :number, :body, :carry, :at)
+INSERT INTO summary (owner, id, branch, number, body, carry, at, digest)
+VALUES (:owner, :id, :branch, :number, :body, :carry, :at, :digest)
 ON CONFLICT (owner, id) DO NOTHING
 
 -- name: last_change
@@ -447,6 +448,43 @@ WHERE owner = :owner AND branch = :branch AND state = 'installed' AND kind <> 'a
     AND number <= :number AND size <= :size
 ORDER BY number DESC
 LIMIT 1
+
+-- name: list_blob_digests
+-- A page of what a conversation came in with, each under the digest of its bytes.
+SELECT digest, '', digest, NULL, body FROM blob
+WHERE owner = :owner AND conversation = :conversation AND digest > :after
+ORDER BY digest
+LIMIT :limit
+
+-- name: list_compaction_digests
+-- A page of the changes of a branch, with the digest of their bytes.
+SELECT ordinal, id, digest, NULL, edits, shown FROM compaction
+WHERE owner = :owner AND branch = :branch AND digest IS NOT NULL AND ordinal > :after
+ORDER BY ordinal
+LIMIT :limit
+
+-- name: list_notes_digests
+-- The notes of a branch, with the digest of their bytes.
+SELECT ordinal, id, notes_digest, revision, notes FROM branch
+WHERE owner = :owner AND id = :branch AND notes_digest IS NOT NULL AND ordinal > :after
+LIMIT :limit
+
+-- name: list_reply_digests
+-- A page of the replies to the calls of a branch, with the digest of their bytes.
+SELECT call.ordinal, call.id, reply.digest, NULL, reply.body
+FROM call
+JOIN reply ON reply.owner = call.owner AND reply.call = call.id
+WHERE call.owner = :owner AND call.conversation = :conversation AND call.branch = :branch
+    AND reply.digest IS NOT NULL AND call.ordinal > :after
+ORDER BY call.ordinal
+LIMIT :limit
+
+-- name: list_summary_digests
+-- A page of the summaries of a branch, with the digest of their bytes.
+SELECT id, id, digest, number, body, carry FROM summary
+WHERE owner = :owner AND branch = :branch AND digest IS NOT NULL AND id > :after
+ORDER BY id
+LIMIT :limit
 
 -- name: list_branch_unfinished
 -- Compactions of a branch that have not come to an end, oldest first.
@@ -623,9 +661,10 @@ UPDATE session SET summary = :summary WHERE owner = :owner AND id = :id AND last
 
 -- name: put_summary
 -- Keep a summary: as the model wrote it, and once more with its number when it takes effect; from then on it never changes.
-INSERT INTO summary (owner, id, branch, number, body, carry, at)
-VALUES (:owner, :id, :branch, :number, :body, :carry, :at)
-ON CONFLICT (owner, id) DO UPDATE SET number = excluded.number, body = excluded.body, carry = excluded.carry, at = excluded.at
+INSERT INTO summary (owner, id, branch, number, body, carry, at, digest)
+VALUES (:owner, :id, :branch, :number, :body, :carry, :at, :digest)
+ON CONFLICT (owner, id) DO UPDATE SET
+    number = excluded.number, body = excluded.body, carry = excluded.carry, at = excluded.at, digest = excluded.digest
 WHERE NOT EXISTS (
     SELECT 1 FROM compaction
     WHERE compaction.owner = excluded.owner AND compaction.id = excluded.id AND compaction.number > 0

@@ -72,6 +72,7 @@ class SqlStore:
     find_key = _looks_up(chats.find_key)
     places = _looks_up(chats.places)
     damaged = _reads(chats.damaged)
+    damaged_values = _reads(chats.damaged_values)
     pin = _writes(chats.pin)
     pins = _reads(chats.pins)
     conversations = _reads(chats.conversations)

@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from random import uniform
@@ -24,6 +23,7 @@ from msgspec import json
 
 from refold.model.errors import Conflict, NotFound, StoreError
 from refold.stores.sql.migrations import missing
+from refold.stores.sql.rows import digest_of, is_damaged
 
 # SQLite's errors as errors of Refold
 
@@ -390,7 +390,11 @@ def find_faults(path: Path) -> list[str]:
     # A new connection: one that has searched before caches an index that other programs may have changed.
     connection = open_reader(path)
     try:
-        return [fault for look in (_structure, _references, _messages) for fault in _found(look(connection))]
+        return [
+            fault
+            for look in (_structure, _references, _messages, _values)
+            for fault in _found(look(connection))
+        ]
     finally:
         connection.close()
 
@@ -414,8 +418,27 @@ def _messages(connection: apsw.Connection) -> Iterator[str]:
     for owner, branch, seq, body, digest in messages:
         if branch is None:
             yield f"message {seq} is of a branch that is not there"
-        elif sha256(body).digest() != digest:
+        elif digest_of(body) != digest:
             yield f"message {seq} of branch {branch} of owner {owner} is not what it was when it came"
+
+
+_DIGESTED = {
+    "the notes of branch {}": "SELECT owner, id, notes_digest, revision, notes FROM branch",
+    "the shortened form of message {}": """SELECT owner, message.seq || ' of branch ' || branch.id, shown_digest, NULL, shown
+        FROM message JOIN branch ON branch.ordinal = message.branch""",
+    "the reply to call {}": "SELECT owner, call, digest, NULL, body FROM reply",
+    "the summary {}": "SELECT owner, id, digest, number, body, carry FROM summary",
+    "the record of compaction {}": "SELECT owner, id, digest, NULL, edits, shown FROM compaction",
+    "a system prompt of conversation {}": "SELECT owner, conversation, digest, NULL, body FROM blob",
+}
+"""Values that are stored with a checksum. A version without checksums stored none."""
+
+
+def _values(connection: apsw.Connection) -> Iterator[str]:
+    for name, query in _DIGESTED.items():
+        for owner, which, digest, number, *parts in connection.execute(query):
+            if is_damaged(digest, number, *parts):
+                yield f"{name.format(which)} of owner {owner} is not what it was when it was stored"
 
 
 def _found(faults: Iterator[str]) -> Iterator[str]:

@@ -4,28 +4,29 @@
 -- Begin a branch: a root, or one that shares the first messages of another and the changes made to it so far.
 -- Its messages lie where its ordinal says: it is given one under which nothing lies, whatever a damaged file holds.
 INSERT INTO branch (
-    ordinal, owner, id, conversation, base, base_seq, base_number, epoch, revision, session, format, model, notes
+    ordinal, owner, id, conversation, base, base_seq, base_number, epoch, revision, session, format, model, notes,
+    notes_digest
 ) VALUES (
     1 + max(coalesce((SELECT max(ordinal) FROM branch), 0), coalesce((SELECT max(id) >> 32 FROM message), 0)),
     :owner, :id, :conversation, :base, :base_seq,
     (SELECT coalesce(max(number), 0) FROM compaction WHERE owner = :owner AND branch = :base),
-    0, 0, :session, :format, :model, :notes
+    0, 0, :session, :format, :model, :notes, :notes_digest
 )
 RETURNING base_number
 
 -- name: add_message
 -- Append a message, and note that the index has not taken it up.
-INSERT INTO message (id, role, format, tokens, is_findable, body, digest, shown, key, at)
+INSERT INTO message (id, role, format, tokens, is_findable, body, digest, shown, shown_digest, key, at)
 VALUES (
     coalesce((SELECT (ordinal << 32) + :seq FROM branch WHERE owner = :owner AND id = :branch), -1),
-    :role, :format, :tokens, :is_findable, :body, :digest, :shown, :key, :at
+    :role, :format, :tokens, :is_findable, :body, :digest, :shown, :shown_digest, :key, :at
 );
 INSERT INTO waiting (branch, seq) SELECT last_insert_rowid() >> 32, :seq WHERE :is_findable ON CONFLICT DO NOTHING
 
 -- name: append_message
 -- Append a message, provided that the branch is still where the writer saw it: a whole commit.
 -- Nothing but the message is written, as a rule. Where the branch has moved on, there is no place for it, and it is refused.
-INSERT INTO message (id, role, format, tokens, is_findable, body, digest, shown, key, at)
+INSERT INTO message (id, role, format, tokens, is_findable, body, digest, shown, shown_digest, key, at)
 VALUES (
     coalesce(
         (
@@ -36,7 +37,7 @@ VALUES (
         ),
         -1
     ),
-    :role, :format, :tokens, :is_findable, :body, :digest, :shown, :key, :at
+    :role, :format, :tokens, :is_findable, :body, :digest, :shown, :shown_digest, :key, :at
 );
 INSERT INTO waiting (branch, seq) SELECT last_insert_rowid() >> 32, :seq WHERE :is_findable ON CONFLICT DO NOTHING
 
@@ -105,6 +106,14 @@ FROM (
     WHERE owner = :owner AND :conversation IN ('', conversation)
     LIMIT :limit
 ) AS found
+
+-- name: delete_blob
+-- Forget what a conversation came in with, unless the notes of one of its branches name it.
+DELETE FROM blob
+WHERE owner = :owner AND conversation = :conversation AND digest = :digest
+    AND NOT EXISTS (
+        SELECT 1 FROM branch WHERE owner = :owner AND conversation = :conversation AND instr(notes, :digest) > 0
+    )
 
 -- name: expire_conversations
 -- Delete conversations of an owner in which nothing happened since, the oldest first, apart from those to keep.
@@ -203,6 +212,10 @@ CROSS JOIN head ON head.owner = :owner AND head.ordinal = (
 )
 ORDER BY found.updated_at DESC, found.ordinal DESC
 
+-- name: list_older_blobs
+-- What a conversation came in with, apart from the newest.
+SELECT digest FROM blob WHERE owner = :owner AND conversation = :conversation ORDER BY rowid DESC LIMIT :limit OFFSET :newest
+
 -- name: list_owner_turn_codes
 -- A page of the signs of an owner's message vectors by one embedder, oldest first.
 SELECT turn.id, turn.conversation, branch.id, turn.seqs, turn.codes
@@ -232,6 +245,15 @@ FROM (
     WHERE owner = :owner
 ) AS known
 WHERE next_seq > done
+LIMIT :limit
+
+-- name: list_shown_digests
+-- A page of messages that a branch shows shortened from their arrival on, with the digest of these bytes.
+SELECT message.seq, message.seq, message.shown_digest, NULL, message.shown
+FROM branch
+CROSS JOIN message ON message.id > (branch.ordinal << 32) + :after AND message.id < (branch.ordinal + 1) << 32
+WHERE branch.owner = :owner AND branch.id = :branch AND message.shown_digest IS NOT NULL
+ORDER BY message.id
 LIMIT :limit
 
 -- name: list_turn_messages
@@ -426,7 +448,8 @@ WHERE branch.owner = :owner AND :conversation IN ('', branch.conversation)
 -- never taken back: a clock that is wrong for a while makes nothing old.
 UPDATE conversation SET updated_at = :at WHERE owner = :owner AND id = :conversation AND :at >= updated_at + 1;
 UPDATE branch
-SET epoch = :to_epoch, revision = :to_revision, notes = coalesce(:notes, notes), model = coalesce(:model, model)
+SET epoch = :to_epoch, revision = :to_revision, notes = coalesce(:notes, notes),
+    notes_digest = coalesce(:notes_digest, notes_digest), model = coalesce(:model, model)
 WHERE owner = :owner AND id = :branch AND conversation = :conversation AND epoch = :seen_epoch
     AND revision = :seen_revision AND session = :seen_session
     AND :seen_seq = (SELECT next_seq FROM head WHERE owner = :owner AND id = :branch)

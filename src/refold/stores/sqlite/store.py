@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -397,8 +396,8 @@ def append_values(seen: Head, batch: Batch) -> AppendValues | None:
         raise out_of_order()
     return (
         message.seq, seen.owner, seen.branch, seen.conversation, seen.epoch, seen.revision, seen.session,
-        message.role, message.format, message.tokens, message.is_findable, message.body, sha256(message.body).digest(),
-        message.shown, message.key, message.at,
+        message.role, message.format, message.tokens, message.is_findable, message.body, rows.digest_of(message.body),
+        message.shown, None if message.shown is None else rows.digest_of(message.shown), message.key, message.at,
         message.seq, message.is_findable,
     )  # fmt: skip
 
