@@ -100,7 +100,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the program and exit."""
     if sys.stderr is None:  # closed (`2>&-`): nobody reads what is written there
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123  # for as long as the program runs
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  # for as long as the program runs
     sys.exit(run())
 
 
