@@ -91,7 +91,9 @@ def apart(asked, folder, effort, source, pinned) -> dict[str, object]:
             stored(asked.store, folder, "beside") as url,
             refold(stub, url, own) as proxy,
         ):
-            out["beside"] = neighbours.measure(proxy, is_quick=asked.quick, report=cases.report)
+            out["beside"] = neighbours.measure(
+                proxy, is_quick=asked.quick, only=asked.loads, report=cases.report
+            )
     for part in ("memory", "places"):
         if part not in asked.only or (part == "places" and not spy):
             continue
@@ -122,6 +124,8 @@ def main() -> None:
     parser.add_argument("--headroom", metavar="EXECUTABLE")
     parser.add_argument("--py-spy", metavar="EXECUTABLE")
     parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, help="parts of it")
+    loads = [load.key for load in neighbours.LOADS]
+    parser.add_argument("--loads", nargs="+", default=(), choices=loads, help="loads of the part beside")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rf", ignore_cleanup_errors=True) as folder:
         found = measured(asked, Path(folder))

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from benchmarks.conversation import Writer
@@ -113,14 +113,16 @@ LOADS = (
 )  # fmt: skip
 
 
-def measure(proxy: Proxy, *, is_quick: bool, report: Callable[[str], None]) -> dict[str, dict[str, object]]:
-    """The time of small requests alone, and during each load."""
+def measure(
+    proxy: Proxy, *, is_quick: bool, only: Sequence[str] = (), report: Callable[[str], None]
+) -> dict[str, dict[str, object]]:
+    """The time of small requests alone, and during each load; the memory that the load takes."""
     found: dict[str, dict[str, object]] = {}
     with Client(proxy.port) as client:
         alone = list(_asked(client, lambda: False, seconds=3.0))
     found["alone"] = {"name": "by themselves", **_figures(alone)}
     for load in LOADS:
-        if is_quick and not load.is_quick:
+        if load.key not in only if only else is_quick and not load.is_quick:
             continue
         report(f"small requests beside {load.name}")
         found[load.key] = {"name": load.name, **_beside(proxy, load)}
@@ -132,7 +134,8 @@ def _beside(proxy: Proxy, load: Load) -> dict[str, object]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin
         assert other.stdout
-        size = int(other.stdout.readline())
+        size, before_mb = int(other.stdout.readline()), proxy.rss_mb()
+        proxy.forget_peak()
         other.stdin.write("go\n")
         other.stdin.flush()
         until = time.monotonic() + MOST_S
@@ -140,7 +143,9 @@ def _beside(proxy: Proxy, load: Load) -> dict[str, object]:
             times = list(_asked(client, lambda: other.poll() is None and time.monotonic() < until, AFTER_S))
         other.kill()
         told = other.stdout.readline()
-    return {"mb": size / MB, "took_s": float(told) if told else None, **_figures(times)}
+    time.sleep(AFTER_S)
+    memory = {"peak_mb": proxy.peak_mb() - before_mb, "after_mb": proxy.rss_mb() - before_mb}
+    return {"mb": size / MB, "took_s": float(told) if told else None, **memory, **_figures(times)}
 
 
 def _asked(client: Client, goes_on: Callable[[], bool], seconds: float) -> Iterator[float]:

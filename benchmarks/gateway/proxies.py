@@ -45,6 +45,14 @@ class Proxy:
     def rss_mb(self) -> float:
         return _status(self.pid, "VmRSS") / 1_024 if self.pid else 0.0
 
+    def peak_mb(self) -> float:
+        """The most memory since `forget_peak`."""
+        return _status(self.pid, "VmHWM") / 1_024
+
+    def forget_peak(self) -> None:
+        with suppress(OSError):  # another system than Linux
+            Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
     def cpu_s(self) -> float:
         """Seconds of processor time so far, of all threads that still run."""
         threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")

@@ -106,12 +106,16 @@ def _goal(wanted: float | None, *, is_met: bool) -> str:
 def _beside(loads: dict) -> Iterator[str]:
     if not loads:
         return
-    columns = "".join(f"{name:>9}" for name in ("MB", "took s", "p50 ms", "p99 ms", "max ms"))
+    columns = "".join(
+        f"{name:>9}" for name in ("MB", "took s", "p50 ms", "p99 ms", "max ms", "memory", "after")
+    )
     yield f"{'1 KB, always another conversation, beside':<{WIDTH}}{columns}"
     for one in loads.values():
         size, took = one.get("mb"), one.get("took_s")
         cells = [f"{size:>9.2f}" if size else f"{'':>9}", f"{took:>9.1f}" if took else f"{'':>9}"]
         cells += [f"{one[key]:>9,.0f}" for key in ("p50_ms", "p99_ms", "max_ms")]
+        if size and size >= 1:  # how many times the bytes of the load, at the most and after it
+            cells += [f"{f'{one[key] / size:.1f} ×':>9}" for key in ("peak_mb", "after_mb")]
         yield f"{'  ' + one['name']:<{WIDTH}}{''.join(cells)}"
 
 

@@ -370,8 +370,8 @@ every Python version.
 MAX_BRACKETS = 8_000_000
 """Brackets of lists and objects: four times the maximum of one list (`refold.wire`), counted in half a second."""
 
-_STEP = 1 << 20
-"""Bytes checked in one step, so that the intermediate values stay small."""
+_STEP = 1 << 18
+"""Bytes checked in one step, so that the intermediate values stay small, and other threads get their turn."""
 _FOLDS = 8
 """Rounds of removing innermost pairs before levels are counted one by one: conversations are nested less
 deeply.

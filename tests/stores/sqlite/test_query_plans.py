@@ -32,6 +32,7 @@ UNORDERED = {
     "search_messages": "the newest of those that match are taken",
     "get_latest_head": "the branches of one conversation are sorted by their last use",
     "find_chains": "the few that hold one of the hashes are sorted",
+    "list_older_blobs": "the few system prompts of one conversation are sorted",
     "list_unindexed": "the few that are taken up at a time are added up",
     "list_failing": "the few branches with failed summaries are sorted",
     "list_latest_heads": "the branches of one conversation are sorted, and then one page",
