@@ -204,7 +204,7 @@ class SummariserOptions(OptionGroup, frozen=True):
         typer.Option(
             "--summariser",
             metavar=SUMMARISER_METAVAR,
-            help="The model that writes the summary: PROVIDER:MODEL or MODEL@URL. Default: none, a digest.",
+            help="The model that writes the summary: PROVIDER:MODEL or MODEL@URL; native for a compaction by the conversation's own provider. Default: none, a digest.",
             show_default=False,
         ),
     ] = ""

@@ -130,11 +130,16 @@ async def opened(
     async with AsyncExitStack() as stack:
         writer = None
         if summariser.spec:
-            from refold.engine.settings import ConversationSettings, open_summariser
-            from refold.upstreams.provider import provider_of
+            from refold.engine.settings import NATIVE, ConversationSettings, native_provider, open_summariser
+            from refold.upstreams.provider import Provider, provider_of
 
-            settings = ConversationSettings(model=model, window=sizes.window, policy=policy)
-            provider = provider_of(summariser.spec, key_env=summariser.key_env)
+            settings = ConversationSettings(
+                model=model, window=sizes.window, policy=policy, format=head.format
+            )
+            provider = native_provider(summariser.spec, settings, key_env=summariser.key_env)
+            if provider is not None:
+                settings = structs.replace(settings, summarisers=(Provider(NATIVE),))
+            provider = provider or provider_of(summariser.spec, key_env=summariser.key_env)
             writer = await stack.enter_async_context(open_summariser(settings, provider, cache=engine.cache))
         given = engine.settings
         if sizes.max_output is not None:

@@ -126,7 +126,7 @@ SPOKEN = {
     "server.host": "an address or a name",
     "server.names": "a list of host names",
     "store.url": "the URL of a store, or a path",
-    "summariser.models": "a list of PROVIDER:MODEL or MODEL@URL",
+    "summariser.models": "a list of PROVIDER:MODEL or MODEL@URL, or native before them",
     "compaction.read_tools": "a list of names of tools",
     "compaction.write_tools": "a list of names of tools",
     "compaction.sensitive": "a list of regular expressions",

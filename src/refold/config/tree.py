@@ -500,7 +500,7 @@ class SummariserSettings(Section, frozen=True):
     models: Annotated[
         tuple[str, ...],
         Meta(
-            description="The models that write, in this order: PROVIDER:MODEL or MODEL@URL; empty for the conversation's own."
+            description="The models that write, in this order: PROVIDER:MODEL or MODEL@URL; empty for the conversation's own. With native before them, the conversation's own provider compacts, if it can."
         ),
         MODELS,
     ] = ()

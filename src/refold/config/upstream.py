@@ -17,7 +17,7 @@ from msgspec import structs
 
 from refold.config.policy import block_of
 from refold.config.tree import Settings, UpstreamSettings
-from refold.engine.settings import PLUGIN, NamedEmbedder, named_embedder, providers_with_block
+from refold.engine.settings import NATIVE, PLUGIN, NamedEmbedder, named_embedder, providers_with_block
 from refold.model.errors import ConfigError, MissingExtra, SettingError
 from refold.model.message import DialectName
 from refold.plugins.registry import active
@@ -114,6 +114,8 @@ def is_literal(url: str) -> bool:
 
 def _writer(settings: Settings, spec: str, at: int) -> Provider:
     name, _, model = spec.partition(":")
+    if spec == NATIVE:
+        return _native(at)
     if name == PLUGIN:
         return _plugin(settings, model, at)
     if model and name in settings.upstreams:
@@ -126,6 +128,16 @@ def _writer(settings: Settings, spec: str, at: int) -> Provider:
             "summariser.models", f"number {at} names no model to ask", hint=error.hint
         ) from None
     return provider
+
+
+def _native(at: int) -> Provider:
+    if at > 1:
+        raise SettingError(
+            "summariser.models",
+            f"number {at} is native, and it is asked first",
+            hint="write native before the models that write if the provider does not compact",
+        )
+    return Provider(NATIVE)
 
 
 def _plugin(settings: Settings, model: str, at: int) -> Provider:

@@ -16,6 +16,9 @@ A summary is untrusted data: it stands between fences, and a fence inside of its
 A provider ignores everything before its own compaction. So this compaction comes first, and a summary that
 is a message follows it and the results of its calls; if these are blocks of a user message, the summary is
 one more block of it.
+
+A compaction that Refold asked the provider for stands in place of the summaries that it covers, before all
+messages, if the request goes to the model that made it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from refold.core.digest.pieces import head
 from refold.core.policy import Policy
@@ -38,8 +41,17 @@ from refold.core.verify import (
 )
 from refold.core.view import View
 from refold.model.dialect import Dialect
-from refold.model.message import Message, assistant, holds_compaction, opening_span, user
-from refold.model.summary import Summary
+from refold.model.message import (
+    Message,
+    Opaque,
+    Origin,
+    Text,
+    assistant,
+    holds_compaction,
+    opening_span,
+    user,
+)
+from refold.model.summary import NativeCompaction, NativeItem, Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import Fixed, Tool, Violation, Window
 
@@ -64,6 +76,13 @@ class Lead(Struct, frozen=True):
     messages: tuple[Message, ...] = ()
     block: str = ""
     tokens: int = 0
+    is_native: bool = False
+    """True if they begin with a compaction that the provider made on request."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if that compaction stands alone, without a text of ours after it."""
+        return self.is_native and not self.ends_with_user
 
     @property
     def ends_with_user(self) -> bool:
@@ -93,9 +112,15 @@ def lead_of(
     if not summaries:
         return NO_LEAD
     fixed = fixed or Fixed(dialect)
-    text = framed(
-        lineage(summaries, counter, room), policy, summaries[-1], can_recall=has_recall(fixed.tools)
-    )
+    can_recall = has_recall(fixed.tools)
+    if own := own_compaction(summaries, fixed):
+        native, later = own
+        messages = native_messages(native)
+        told = (native.since, lineage(later, counter, room) if later else "")
+        if text := "\n".join(filter(None, told)):
+            messages = (*messages, user(framed(text, policy, summaries[-1], can_recall=can_recall)))
+        return Lead(messages, tokens=sum(map(counter.message, messages)), is_native=True)
+    text = framed(lineage(summaries, counter, room), policy, summaries[-1], can_recall=can_recall)
     if policy.placement == "system":
         joined = Window(fixed, (), block=text).system
         taken = sum(map(counter.message, joined)) - sum(map(counter.message, fixed.system))
@@ -104,6 +129,29 @@ def lead_of(
     is_bridged = dialect.starts_with_user and message.role != "user"
     messages = (user(BRIDGE), message) if is_bridged else (message,)
     return Lead(messages, tokens=sum(map(counter.message, messages)))
+
+
+def own_compaction(
+    summaries: Sequence[Summary], fixed: Fixed
+) -> tuple[NativeCompaction, Sequence[Summary]] | None:
+    """The newest compaction that the asked model made itself, and the summaries after it; None if there is none."""
+    for at in reversed(range(len(summaries))):
+        native = summaries[at].native
+        if native and native.goes_to(fixed.dialect.name, fixed.model, fixed.upstream):
+            return native, summaries[at + 1 :]
+    return None
+
+
+def native_messages(native: NativeCompaction) -> tuple[Message, ...]:
+    """The messages of a provider's own compaction, as they are sent back."""
+    return tuple(_native_message(item, native) for item in native.items)
+
+
+def _native_message(item: NativeItem, native: NativeCompaction) -> Message:
+    raw = Raw(item.raw.encode())
+    part = Text(item.text) if item.text else Opaque("compaction", raw=raw)
+    whole = Raw(b'{"role":"assistant","content":[' + raw + b"]}") if native.dialect == "anthropic" else raw
+    return Message(item.role, (part,), Origin(native.dialect, whole))
 
 
 def has_recall(tools: Sequence[Tool]) -> bool:
@@ -207,13 +255,14 @@ def needs_bridge(first: Message, dialect: Dialect, lead: Lead = NO_LEAD) -> bool
     """True if a user message must be inserted before the first message after the summaries.
 
     Some servers of every format require the user to speak first, except before a provider's own
-    compaction, and refuse two messages of the assistant in a row. But the client's own messages are sent as they came,
+    compaction, and refuse two messages of the assistant in a row. Nothing stands between a compaction that the provider
+    made on request and the messages after it: thoughts in them stay valid. But the client's own messages are sent as they came,
     whoever speaks first, unless the dialect itself refuses that. Later instructions may stand before that user message,
     unless the dialect requires every system message to follow one of the user's.
     """
     if dialect.system_follows_user and is_instruction(first):
         return not lead.ends_with_user
-    if not (lead.tokens or dialect.starts_with_user or dialect.alternates):
+    if lead.is_native or not (lead.tokens or dialect.starts_with_user or dialect.alternates):
         return False
     is_led = bool(lead.messages) and not lead.ends_with_assistant
     return not is_led and first.role in ("assistant", "tool") and not holds_compaction(first)

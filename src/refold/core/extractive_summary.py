@@ -136,8 +136,15 @@ def extended(written: Summary, request: SummaryRequest, folded: Folded, frame: F
     told = redact(found.text, known=folded.secrets)
     text = "\n".join(part for part in (written.text, told) if part)
     tokens = counter.text(text) + _framing(folded, frame)
+    native = written.native and structs.replace(written.native, since=told)
     return structs.replace(
-        written, text=text, last=request.last, tokens=tokens, told=written.told_until, reserve=found.reserve
+        written,
+        text=text,
+        last=request.last,
+        tokens=tokens,
+        told=written.told_until,
+        reserve=found.reserve,
+        native=native,
     )
 
 
@@ -166,7 +173,8 @@ def switch_summary(folded: Folded, frame: Frame, now: Now, written: Summary) -> 
     whole = structs.replace(whole, read=newest.read, modified=newest.modified)
     view, older = folded.shown, tokens_of(frame.policy.ancestors, frame.budget)
     summaries = (*folded.summaries[:-1], whole)
-    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
+    fixed = folded.native_for(frame.fixed)
+    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, fixed)
     switched = structs.replace(folded.lead_by(summaries, lead), settled=folded.settled)
     return switched if fits(switched, frame, now) or not fits(folded, frame, now) else None
 
@@ -183,9 +191,12 @@ def _with_digest_of(newest: Summary, written: Summary, folded: Folded, frame: Fr
     text = redact(newest.own_text, known=folded.secrets)
     while text and counter.text(text) > room:
         text = head(text, len(text) * 3 // 4)
+    native = written.native and structs.replace(written.native, since=text)
     text = "\n".join(part for part in (written.text, text) if part)
     tokens = counter.text(text) + _framing(folded, frame)
-    return structs.replace(written, text=text, last=newest.last, tokens=tokens, told=written.told_until)
+    return structs.replace(
+        written, text=text, last=newest.last, tokens=tokens, told=written.told_until, native=native
+    )
 
 
 def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[int]:

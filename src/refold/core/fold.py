@@ -15,7 +15,7 @@ from operator import is_
 
 from msgspec import Struct, field, structs
 
-from refold.core.assemble import NO_LEAD, Lead, is_led_in, needs_bridge
+from refold.core.assemble import NO_LEAD, Lead, is_led_in, lead_of, needs_bridge
 from refold.core.digest.facts import PORTION, SHORT, Facts, index_message
 from refold.core.digest.ledger import EMPTY, Ledger, entries, merge
 from refold.core.digest.shorten import MAX_LEDGER, with_ends
@@ -27,6 +27,7 @@ from refold.core.digest.typed_text import (
     said_by_user,
 )
 from refold.core.pairs import repair
+from refold.core.policy import Policy
 from refold.core.stage import Edit, Item, ShownMessages, handle_of
 from refold.core.system_messages import joined, legal_order
 from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
@@ -43,7 +44,7 @@ from refold.model.message import (
 )
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.model.window import Violation
+from refold.model.window import Fixed, Violation
 
 # Signed reasoning: a provider accepts reasoning that it has signed only if it is unchanged
 
@@ -60,6 +61,19 @@ def is_signature_error(status: int | None, refusal: object) -> bool:
     """True if a provider's error says that signed reasoning is no longer valid."""
     text = refusal if isinstance(refusal, bytes) else str(refusal).encode("utf-8", "replace")
     return status in (400, None) and bool(_SIGNATURE_ERROR.search(text[:MOST_BYTES]))
+
+
+_NATIVE_ERROR = re.compile(
+    rb"(?i)compaction_(?:signature_invalid|content_mismatch|block_misplaced)|invalid_encrypted_content"
+    rb"|encrypted content.{0,400}could not be (?:verified|decrypted)|input tag 'compaction'|content\.\d{1,4}\.compaction\b"
+)
+"""Error texts of providers that refuse a compaction of their own: changed, expired, or not known here."""
+
+
+def is_native_error(status: int | None, refusal: object) -> bool:
+    """True if a provider's error says that it does not take a compaction back."""
+    text = refusal if isinstance(refusal, bytes) else str(refusal).encode("utf-8", "replace")
+    return status in (400, 404, 422, None) and bool(_NATIVE_ERROR.search(text[:MOST_BYTES]))
 
 
 def has_thoughts(message: Message) -> bool:
@@ -84,14 +98,14 @@ def thought_edits(before: Sequence[Item], after: Sequence[Item], known: Sequence
     )
 
 
-def _without_reasoning(message: Message) -> Message:
+def without_thoughts(message: Message) -> Message:
     """The message without its reasoning; a message of reasoning alone is returned unchanged."""
     parts = tuple(part for part in message.parts if not isinstance(part, Reasoning))
     return message.with_parts(parts) if parts and len(parts) < len(message.parts) else message
 
 
 def _item_without_reasoning(item: Item, counter: TokenCounter) -> Item:
-    message = _without_reasoning(item.message)
+    message = without_thoughts(item.message)
     if message is item.message:
         return item
     return structs.replace(item, message=message, tokens=counter.message(message))
@@ -402,12 +416,12 @@ class Folded(Struct, frozen=True, dict=True):
         """The same branch with other messages shown.
 
         Signed reasoning is bound to everything before it, so it is removed, except that of the turn in
-        progress. System messages move to a place that the dialect allows, and a provider's own compaction
+        progress, and except after a compaction that the provider made of the messages before it. System messages move to a place that the dialect allows, and a provider's own compaction
         to the front.
         """
         view = self.shown
         items = self._placed(_with_compaction_first(items, self._covered))
-        if view.dialect.signed_thinking:
+        if view.dialect.signed_thinking and not self._continues_native(items):
             items = without_reasoning(items, self.seq_at_work, view.counter)
         shown = View(view.dialect, view.counter, view.key, view.continues).extend(
             [item.message for item in items], [item.tokens for item in items]
@@ -418,6 +432,37 @@ class Folded(Struct, frozen=True, dict=True):
             tuple(items), folded.active
         )  # the cached property, known already
         return folded
+
+    def _continues_native(self, items: Sequence[Item]) -> bool:
+        """True if the items are the originals that follow a compaction which the provider made on request."""
+        if not self.lead.is_whole:
+            return False
+        return all(
+            item.seq == number and self.is_original(item.message, number)
+            for number, item in enumerate(items, self._covered)
+        )
+
+    def led_for(self, policy: Policy, fixed: Fixed, room: int) -> Folded:
+        """The same state with the summaries in the form that goes to the model of `fixed`: as a compaction of its own,
+        or as text. `room` is that of older summaries.
+        """
+        if not any(one.native for one in self.summaries):
+            return self
+        lead = lead_of(
+            self.summaries, policy, fixed.dialect, self.shown.counter, room, self.native_for(fixed)
+        )
+        if lead.is_native == self.lead.is_native:
+            return self
+        return structs.replace(self, lead=lead).show(self.items.items)
+
+    def native_for(self, fixed: Fixed) -> Fixed:
+        """`fixed` without its model if the shown messages hold a compaction already: a provider takes only one."""
+        return structs.replace(fixed, model="") if self.shown.progress.compaction >= 0 else fixed
+
+    def without_native(self) -> Folded:
+        """The same state with summaries that have only their text, because the provider refuses its own compaction."""
+        bare = tuple(structs.replace(one, native=None) for one in self.summaries)
+        return structs.replace(self, summaries=bare)
 
     def _placed(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items with system messages at places that the dialect allows."""

@@ -8,6 +8,7 @@ applies it. Without it, the plan's window can be sent as it is, or the plan has 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -18,7 +19,7 @@ from refold.core.budget import exact, share_of, tokens_of
 from refold.core.cut import cut_at
 from refold.core.digest.typed_text import is_typed
 from refold.core.emergency import squeeze_in
-from refold.core.fold import Folded
+from refold.core.fold import Folded, has_thoughts, without_thoughts
 from refold.core.long_messages import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
 from refold.core.measure import measure
 from refold.core.plan_inputs import (
@@ -37,6 +38,7 @@ from refold.core.plan_inputs import (
 from refold.core.secrets import redact
 from refold.core.stage import Edit, Item, Room, reduce
 from refold.core.stages import DescribeMedia, DropReasoning, Supersede
+from refold.core.stages.reasoning import REASONING_STAGE
 from refold.core.stages.removal import units
 from refold.core.stages.tool_results import PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
@@ -118,6 +120,8 @@ class Plan(Struct, frozen=True):
     edits: tuple[Edit, ...] = ()
     request: SummaryRequest | None = None
     refusal: str = ""
+    thoughtful: frozenset[int] = frozenset()
+    """Numbers of the messages that were shown with their thoughts before this plan, if it asks for a summary."""
 
     @property
     def sendable(self) -> Folded:
@@ -153,7 +157,8 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     folded, cut = fit_unread(folded, frame, now) if is_due else (folded, ())
     room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
     if is_due and (early := _plan_without_stages(folded, frame, now, is_due, room)):
-        return structs.replace(early, edits=cut)
+        return structs.replace(early, edits=cut, thoughtful=_thoughtful(folded))
+    thoughtful = _thoughtful(folded)
     shown, more = reduce(folded.touchable, (*policy.stages, *policy.plugin_stages), room)
     reduced, edits = _prune_until(folded.show(shown.items), more) if more else folded, (*cut, *more)
     found = Plan(frame, now, reduced, reduced, "reduce" if edits else "keep", reason, edits)
@@ -171,7 +176,14 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
         request = structs.replace(request, asks_model=False)
     elif edits and not now.is_prepared and _is_hardly_shorter(request, reduced, frame, now):
         return found
-    return structs.replace(found, decision="summarise", request=request)
+    return structs.replace(found, decision="summarise", request=request, thoughtful=thoughtful)
+
+
+def _thoughtful(folded: Folded) -> frozenset[int]:
+    """Numbers of the messages that are shown with signed thoughts."""
+    if not folded.shown.dialect.signed_thinking:
+        return frozenset()
+    return frozenset(item.seq for item in folded.items.items if has_thoughts(item.message))
 
 
 def _is_hardly_shorter(request: SummaryRequest, folded: Folded, frame: Frame, now: Now) -> bool:
@@ -225,8 +237,12 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     summary = with_requests(summary, lines, shown.shown.counter)
     summaries = (*earlier, summary)
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
-    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
-    folded = shown.lead_by(summaries, lead).show(kept)
+    fixed = shown.native_for(frame.fixed)
+    lead = lead_of(summaries, frame.policy, view.dialect, view.counter, older, fixed)
+    led = shown.lead_by(summaries, lead)
+    folded = led.show(kept)
+    if lead.is_whole and (thoughts := _with_thoughts(planned, led, kept)):
+        folded, planned = thoughts
     size, source = size_of(folded, frame), size_of(shown, frame)
     if summary.kind == "model":  # it is paid for, and was written from the messages as they came
         covered = (edit for edit in planned.edits if edit.seq < summary.last)
@@ -241,6 +257,30 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
             planned, decision=decision, reason=reason, sent=settled, next=settled, request=None
         )
     return _make_fit(structs.replace(planned, decision="summarise", sent=folded, next=folded, request=None))
+
+
+def _with_thoughts(planned: Plan, led: Folded, kept: Sequence[Item]) -> tuple[Folded, Plan] | None:
+    """The state with the thoughts that this plan took out of messages which stay, and the plan without those edits:
+    after a compaction by the provider itself they stay valid. None if there are none, or no room for them.
+    """
+    lost = {
+        item.seq: led.original(item.seq)
+        for item in kept
+        if item.seq in planned.thoughtful
+        and item.seq >= led.origin
+        and without_thoughts(led.original(item.seq).message) == without_thoughts(item.message)
+    }
+    whole = [
+        Item(lost[item.seq].message, item.seq, lost[item.seq].tokens) if item.seq in lost else item
+        for item in kept
+    ]
+    folded = led.show(whole) if lost else led
+    if not lost or not any(map(has_thoughts, folded.shown.messages())):
+        return None
+    left = tuple(edit for edit in planned.edits if edit.stage != REASONING_STAGE or edit.seq not in lost)
+    return (
+        (folded, structs.replace(planned, edits=left)) if fits(folded, planned.frame, planned.now) else None
+    )
 
 
 def requests_for(

@@ -16,7 +16,7 @@ from math import ceil
 from msgspec import Struct, structs
 
 from refold.core import extractive_summary
-from refold.core.assemble import broken_rules, with_last_word
+from refold.core.assemble import Lead, broken_rules, lead_of, own_compaction, with_last_word
 from refold.core.budget import OUTPUT_PART, output_after, share_of, tokens_of
 from refold.core.digest.search import find
 from refold.core.digest.shorten import with_ends
@@ -27,6 +27,7 @@ from refold.core.fold import (
     Folded,
     forget_thoughts,
     is_broken,
+    is_native_error,
     is_signature_error,
     mend,
     thought_edits,
@@ -60,7 +61,6 @@ from refold.core.system_messages import moved_edits
 from refold.core.topic_change import QUESTION_TEXT, TURN_TEXT, TopicTrack
 from refold.core.triggers import fold_point, has_rule, rewrite_pays, with_digests
 from refold.core.verify import is_instruction, verify_fit
-from refold.core.view import View
 from refold.embeddings import static_vector
 from refold.engine.events import (
     Event,
@@ -102,6 +102,7 @@ LEAST_LEARNT = 500
 """Tokens of messages. A smaller call, or one that is mostly instructions, is not used for calibration: its
 count depends more on the instructions than on the provider's tokenizer."""
 FOREIGN = "only the provider that made this compaction can read it"
+NATIVE_REFUSED = "the provider does not take its own compaction back, so its text is sent"
 OUTPUTS = 8
 """Calls whose outputs are remembered: the fold point leaves room for the largest of them."""
 TTL_S, LONG_TTL_S = 300.0, 3_600.0
@@ -443,7 +444,7 @@ class _Draft:
         is_ignored = sent.shown.progress.compaction > 0
         if is_ignored:  # the provider neither reads nor counts messages before its own compaction
             meter = forget_size(meter)
-        is_sealed = _holds_sealed(sent.shown)
+        is_sealed = _holds_sealed(sent)
         if is_sealed:  # its token count depends on hidden content, not on the provider's tokenizer
             meter = structs.replace(meter, ratio=0.0)
         self.set(meter=meter)
@@ -589,7 +590,8 @@ class _Draft:
             summary = None  # an empty text cannot replace messages
         if summary is not None:
             files = planned.next.ledger
-            why = "" if summary.kind == "model" else self._why_digest(planned.now.moment, request)
+            is_models = summary.kind == "model"
+            why = summary.why if is_models else self._why_digest(planned.now.moment, request)
             summary = structs.replace(summary, read=files.read, modified=files.modified, why=why)
         done = resolve(planned, summary) if summary else give_up(planned)
         if summary is None or done.decision != "summarise":
@@ -672,6 +674,9 @@ class _Draft:
 
     def _summarise(self, request: SummaryRequest, folded: Folded) -> Summary | None:
         state = self.state
+        own = own_compaction(request.previous[-1:], state.frame.fixed)
+        if own and not own[0].since:  # it stays, and a digest of the messages since follows it
+            return extractive_summary.extended(request.previous[-1], request, folded, state.frame)
         if state.summarise is not None:
             return state.summarise(request, folded, state.frame)
         is_mechanical = state.frame.policy.fallback == "mechanical"
@@ -736,6 +741,7 @@ class _Draft:
         """Show compactions of other providers and models as text, and those of the current model in their
         original form.
         """
+        self._lead_for_model()
         before = self.state.folded
         if before.shown.progress.compaction < 0 and not before.made:
             return
@@ -749,6 +755,17 @@ class _Draft:
         )
         if edits:
             self._record_for_call(before, folded, FOREIGN, edits)
+
+    def _lead_for_model(self) -> None:
+        """Show a compaction that a provider made on request as it came to the model that made it, and as text to others."""
+        before, frame = self.state.folded, self.state.frame
+        older = tokens_of(frame.policy.ancestors, frame.budget)
+        after = before.led_for(frame.policy, frame.fixed, older)
+        if after is before:
+            return
+        self.set(folded=after)
+        if not after.lead.is_native:
+            self._record_for_call(before, after, FOREIGN, ())
 
     def _change(
         self,
@@ -768,7 +785,8 @@ class _Draft:
             edits = (*edits, *moved_edits(before.items.items, after.items.items))
         author: Author = summary.author if summary else ""
         why = summary.why if summary else ""
-        if summary is None and after.lead is not before.lead and after.lead.tokens:
+        is_noted = after.lead is not before.lead and reason != NATIVE_REFUSED
+        if summary is None and is_noted and after.lead.tokens:
             author, why = "mechanical", self._why_without_model(NO_ROOM)
         grown = after.whole - before.whole
         reason = with_digests(reason, summary.digested if summary else 0)
@@ -866,6 +884,10 @@ class _Draft:
         if is_signature_error(status, body) and self._forget_thoughts():
             self.send(lambda: self.act("before_call"))
             return
+        if shown.lead.is_native and is_native_error(status, body):
+            self._give_up_native()
+            self.send(lambda: self.act("before_call"))
+            return
         sent, asked = size_of(shown, state.frame), state.output
         allowed = state.frame.budget.window - asked
         found = body if isinstance(body, Overflow) else classify(status, body, estimated=sent, budget=allowed)
@@ -882,7 +904,7 @@ class _Draft:
             self.problem = RecoverySpent()
             return
         lowered, is_enough = self._output_after(found, sent)
-        is_counted = held == 0 and not _holds_sealed(shown.shown)
+        is_counted = held == 0 and not _holds_sealed(shown)
         if is_counted:
             self.set(meter=observe_refusal(state.meter, found.prompt, counted=sent))
         if is_enough:
@@ -932,6 +954,20 @@ class _Draft:
             self.events.append(pruned(self.state, change, "automatic"))
             self.set(folded=mended)
         return bool(edits)
+
+    def _give_up_native(self) -> None:
+        """Send the text of a summary from now on: the provider does not take its own compaction back."""
+        state = self.state
+        bare = state.folded.without_native()
+        shown = structs.replace(bare, lead=self._text_lead(bare)).show(bare.items.items)
+        change = self._change(shown, "reduce", NATIVE_REFUSED, (), moment="overflow")
+        self.events.append(pruned(state, change, "automatic"))
+        self.set(folded=shown)
+
+    def _text_lead(self, folded: Folded) -> Lead:
+        frame, view = self.state.frame, folded.shown
+        older = tokens_of(frame.policy.ancestors, frame.budget)
+        return lead_of(folded.summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
 
     def _forget_thoughts(self) -> bool:
         """Drop signed thinking whose prefix has changed; False if there is none."""
@@ -1002,10 +1038,12 @@ def _said(state: State, first: int, last: int, most: int) -> tuple[str, bool]:
     return "\n".join(filter(None, found)), is_answered
 
 
-def _holds_sealed(shown: View) -> bool:
+def _holds_sealed(sent: Folded) -> bool:
     """Whether the window holds a sealed compaction, whose size only its provider knows."""
-    newest = shown.progress.compaction
-    return newest >= 0 and holds_sealed(shown[newest].message)
+    if sent.lead.is_native:
+        return any(map(holds_sealed, sent.lead.messages))
+    newest = sent.shown.progress.compaction
+    return newest >= 0 and holds_sealed(sent.shown[newest].message)
 
 
 def _usual_output(found: Overflow, asked: int) -> int:
@@ -1027,4 +1065,4 @@ def _leaves_full(planned: Plan, summary: Summary) -> bool:
 def _suffices(planned: Plan, summary: Summary) -> bool:
     """Whether the plan is complete with this summary and needs no further reduction."""
     done = resolve(planned, summary)
-    return done.decision == "summarise" and done.edits == planned.edits and not done.refusal
+    return done.decision == "summarise" and {*done.edits} <= {*planned.edits} and not done.refusal

@@ -1863,7 +1863,12 @@ def _with_instructions(state: State, fields: bytes) -> State:
     if not fields or (fixed.system and fixed.tools):
         return state
     known = fixed_of(read(FIELDS, fields), fixed.dialect)
-    merged = structs.replace(known, system=fixed.system or known.system, tools=fixed.tools or known.tools)
+    merged = structs.replace(
+        fixed,
+        system=fixed.system or known.system,
+        tools=fixed.tools or known.tools,
+        automatic=known.automatic,
+    )
     return state if merged == fixed else state.with_frame(merged)
 
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.assemble import Lead
+from refold.core.assemble import Lead, native_messages
 from refold.core.digest.facts import Carried, Facts, carry, index_message, restore
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.typed_text import is_typed, request_text
@@ -282,6 +282,8 @@ class _StoredLead(Struct, frozen=True):
     messages: tuple[tuple[Role, str], ...]
     block: str
     tokens: int
+    native: int = 0
+    """How many messages of a provider's own compaction stand before these; the summaries hold them."""
 
 
 class _Snapshot(Struct, frozen=True):
@@ -331,7 +333,7 @@ def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) ->
         replaced=_encode_replaced(folded, origin, encode, {} if in_words else folded.made),
         summaries=summaries,
         numbered=folded.numbered + len(folded.past),
-        lead=_encode_lead(folded.lead),
+        lead=_encode_lead(folded.lead, folded.summaries),
         settled=folded.settled,
         declined=folded.declined,
         pinned=tuple(folded.pinned),
@@ -377,7 +379,7 @@ def read_snapshot(
         base=state.size,
         summaries=state.summaries,
         numbered=state.numbered,
-        lead=_decode_lead(state.lead),
+        lead=_decode_lead(state.lead, state.summaries),
         settled=state.settled,
         declined=state.declined,
         pruned=state.pruned,
@@ -461,15 +463,21 @@ def _carried_facts(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tu
     return carried, tuple(summaries)
 
 
-def _encode_lead(lead: Lead) -> _StoredLead:
-    return _StoredLead(
-        tuple((message.role, message.text) for message in lead.messages), lead.block, lead.tokens
-    )
+def _encode_lead(lead: Lead, summaries: Sequence[Summary]) -> _StoredLead:
+    own = len(_native_in(summaries)) if lead.is_native else 0
+    texts = tuple((message.role, message.text) for message in lead.messages[own:])
+    return _StoredLead(texts, lead.block, lead.tokens, own)
 
 
-def _decode_lead(lead: _StoredLead) -> Lead:
+def _decode_lead(lead: _StoredLead, summaries: Sequence[Summary]) -> Lead:
     messages = tuple(Message(role, (Text(text),)) for role, text in lead.messages)
-    return Lead(messages, lead.block, lead.tokens)
+    own = _native_in(summaries) if lead.native else ()
+    return Lead((*own, *messages), lead.block, lead.tokens, is_native=bool(own))
+
+
+def _native_in(summaries: Sequence[Summary]) -> tuple[Message, ...]:
+    """Return the messages of the newest compaction of a provider's own."""
+    return next((native_messages(one.native) for one in reversed(summaries) if one.native), ())
 
 
 def _read_facts(state: _Snapshot, known: Sequence[Original]) -> Facts:
@@ -1127,7 +1135,7 @@ def _blank_change(change: records.InstalledCompaction) -> records.InstalledCompa
 
 
 def _blank_summary(written: StoredSummary) -> StoredSummary:
-    summary = structs.replace(written.summary, text="", carried="", read=(), modified=())
+    summary = structs.replace(written.summary, text="", carried="", read=(), modified=(), native=None)
     return structs.replace(written, summary=summary, carry=b"")
 
 

@@ -250,7 +250,7 @@ def _with_summary(state: State, empty: Folded, summary: Summary, earlier: Folded
     lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)
     summary = with_requests(summary, lines, view.counter)
     whole = structs.replace(
-        summary, reserve=(), scope="cumulative", last=cleared.size, told=-1, model_read=-1
+        summary, reserve=(), scope="cumulative", last=cleared.size, told=-1, model_read=-1, native=None
     )  # its messages have other numbers here, and are not read again
     lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed)
     return cleared.lead_by((whole,), lead)

@@ -130,6 +130,7 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
     if fixed is None:
         dialect = dialect_named(settings.format)
         fixed = Fixed(dialect, read_prompt(settings.system, dialect), read_tools(settings.tools))
+    fixed = structs.replace(fixed, model=settings.model)
     policy = policy_for(settings)
     check_topic_change(policy)
     counter = settings.counter or counter_for(settings.model)
@@ -358,20 +359,55 @@ async def open_summariser(
         yield FunctionSummariser(function, DIALECTS["chat"], counter_for(settings.model).text)
         return
     async with AsyncExitStack() as stack:
-        chain = [
-            writer_for(
-                await stack.enter_async_context(open_upstream(provider, environ=environ)),
-                settings,
-                url=provider.base_url,
-                windows=windows,
-            )
-            for provider in providers
-        ]
-        yield ModelSummariser(chain, cache=cache)
+
+        async def opened(provider: Provider) -> SummaryWriter:
+            upstream = await stack.enter_async_context(open_upstream(provider, environ=environ))
+            return writer_for(upstream, settings, url=provider.base_url, windows=windows)
+
+        chain = [await opened(provider) for provider in providers]
+        native = None
+        if is_native(settings.summarisers):
+            at_home = structs.replace(own, model=own.model or settings.model)
+            native = chain[0] if providers[0] == at_home else await opened(at_home)
+        yield ModelSummariser(chain, cache=cache, native=native)
 
 
 PLUGIN = "plugin"
 """Stands for a provider in the name of a summariser of a plugin: `plugin:NAME`."""
+
+
+NATIVE = "native"
+"""Stands for a model in the list of those that write summaries: the conversation's own provider compacts."""
+_COMPACTING: dict[str, str] = {"anthropic": "anthropic", "responses": "openai"}
+"""The providers of the formats that have compactions on request."""
+
+
+def is_native(providers: Sequence[Provider]) -> bool:
+    """Whether the conversation's own provider shall compact before any model is asked for a summary."""
+    return any(one.name == NATIVE for one in providers)
+
+
+def native_provider(spec: str, settings: ConversationSettings, *, key_env: str = "") -> Provider | None:
+    """Return the conversation's own provider if `spec` is `native` or `native@URL`, for a server at another address;
+    None for any other word.
+
+    Raises:
+        ConfigError: the conversation's format has no compactions, or it names no model.
+    """
+    word, at, rest = spec.partition("@http")
+    if word != NATIVE:
+        return None
+    name = _COMPACTING.get(settings.format)
+    if name is None:
+        raise ConfigError(
+            f"a conversation in the format {settings.format!r} cannot be compacted by its provider",
+            hint=f"the formats with compactions are: {', '.join(_COMPACTING)}; name a model instead",
+        )
+    if not settings.model:
+        raise ConfigError("its provider can compact a conversation only for a model", hint="give the model")
+    return Provider(
+        name, settings.model, dialect_named(settings.format).name, f"http{rest}" if at else "", key_env
+    )
 
 
 def plugin_summariser(providers: Sequence[Provider]) -> SummaryFunction | None:
@@ -397,7 +433,8 @@ def summariser_named(
 
 
 class NamedSummariser:
-    """A model by its name, such as `openai:gpt-4o-mini` or `my-model@http://localhost:8000/v1`. Its
+    """A model by its name, such as `openai:gpt-4o-mini` or `my-model@http://localhost:8000/v1`, or `native` for
+    compactions by the conversation's own provider. Its
     connection is opened for the first summary, and closed by `close`. `cache` is called then: the store of an
     engine is not open before.
 
@@ -413,11 +450,12 @@ class NamedSummariser:
         cache: Callable[[], SummaryCache | None] = lambda: None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        provider = provider_of(name)
+        own = native_provider(name, settings)
+        provider = own or provider_of(name)
         # A missing key is found now, and not when the window is full.
         ProviderKey(complete(provider), environ)
         self.model = name
-        self._connection = _Connection(provider, settings, cache, environ)
+        self._connection = _Connection(provider, settings, cache, environ, is_native=own is not None)
         self._last: ModelSummariser | None = None
 
     @property
@@ -447,7 +485,10 @@ class _Connection:
         settings: ConversationSettings,
         cache: Callable[[], SummaryCache | None],
         environ: Mapping[str, str],
+        *,
+        is_native: bool = False,
     ) -> None:
+        self._is_native = is_native
         self._provider, self._settings, self._cache, self._environ = provider, settings, cache, environ
         self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
         self._opened: ModelSummariser | None = None
@@ -458,7 +499,8 @@ class _Connection:
                 upstream = open_upstream(self._provider, environ=self._environ)
                 asked = await self._stack.enter_async_context(upstream)
                 writer = writer_for(asked, self._settings, url=self._provider.base_url)
-                self._opened = ModelSummariser([writer], cache=self._cache())
+                native = writer if self._is_native else None
+                self._opened = ModelSummariser([writer], cache=self._cache(), native=native)
             return self._opened
 
     async def close(self) -> None:
@@ -536,7 +578,8 @@ def providers_for(settings: ConversationSettings, own: Provider) -> tuple[Provid
     provider.
     """
     own = structs.replace(own, model=own.model or settings.model)
-    return tuple(_with_defaults(provider, own) for provider in settings.summarisers) or (own,)
+    named = [one for one in settings.summarisers if one.name != NATIVE]
+    return tuple(_with_defaults(provider, own) for provider in named) or (own,)
 
 
 def writer_for(

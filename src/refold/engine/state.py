@@ -78,7 +78,7 @@ class SummaryAuthor(Struct, frozen=True):
     model: str = ""
     """The model that wrote it, if known."""
     why: str = ""
-    """Why no model wrote it; empty if one did."""
+    """Why no model wrote it, or why a model wrote it although the provider was to compact; otherwise empty."""
 
     @classmethod
     def of(cls, summary: Summary) -> SummaryAuthor:
@@ -87,9 +87,8 @@ class SummaryAuthor(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The author in a line, such as `model gpt-4o-mini` or `digest; the model is still writing`."""
-        if self.author == "model":
-            return f"model {self.model}".rstrip()
-        return f"{self.author}; {self.why}" if self.why else self.author
+        named = f"{self.author} {self.model}".rstrip() if self.author in ("model", "native") else self.author
+        return f"{named}; {self.why}" if self.why else named
 
 
 def author_of(shown: Folded, *, has_late: bool = False, is_writing: bool = False) -> SummaryAuthor:

@@ -522,8 +522,15 @@ class SummaryJobs:
             source = await self._source(state)
             if not await self._is_in_effect(asked):
                 raise Conflict("the conversation has moved on")
-            task = partial(source.task, request, focus)
-            return await self.answer(question, request, task, source.text_size, is_awaited=self.is_awaited)
+            task = partial(source.shown_task, request, focus)
+            return await self.answer(
+                question,
+                request,
+                task,
+                source.text_size,
+                is_awaited=self.is_awaited,
+                finish=source.with_text,
+            )
 
         async def is_enough(last: int) -> bool:
             return self.place == place and await self._is_enough(request, last)
@@ -606,9 +613,14 @@ class SummaryJobs:
                 source = structs.replace(source, sent=sent)
             if not await self._is_session_in_effect(session.id):
                 raise Conflict("the conversation has moved on")
-            task = partial(source.task, request, "")
+            task = partial(source.shown_task, request, "")
             return await self.answer(
-                question, request, task, source.text_size, is_awaited=lambda: order.is_awaited
+                question,
+                request,
+                task,
+                source.text_size,
+                is_awaited=lambda: order.is_awaited,
+                finish=source.with_text,
             )
 
         async def is_enough(last: int) -> bool:
@@ -667,15 +679,18 @@ class SummaryJobs:
         size: int,
         *,
         is_awaited: Callable[[], bool],
+        finish: Callable[[Summary, SummaryRequest], Summary] = lambda summary, _: summary,
     ) -> Summary | None:
         """Give a task, made from `size` characters of text, to a summariser, and queue the event of its
-        result.
+        result. `finish` completes the summary.
         """
         problem = UNFIT
         try:
             made = await run_text_work(size, task)
             async with asyncio.timeout(MAX_WRITE_S):
                 summary = valid_unicode(await summariser.write(made))
+            if summary is not None:
+                summary = await run_text_work(size, finish, summary, request)
             if summary is not None and made.digested:
                 summary = structs.replace(summary, digested=made.digested)
         except Exception as error:  # noqa: BLE001  # code of the user's: its failure must not stop the conversation
@@ -1258,7 +1273,8 @@ class SummariserCall:
 
     def upstream_of(self, model: str) -> str:
         """Return the name of the upstream at which the summariser asks a model; empty if it does not say."""
-        upstreams = [writer.upstream for writer in getattr(self._summariser, "chain", ())]
+        writers = (*getattr(self._summariser, "chain", ()), getattr(self._summariser, "native", None))
+        upstreams = [writer.upstream for writer in writers if writer is not None]
         return next((getattr(one, "name", "") for one in upstreams if one.model == model), "")
 
 
@@ -1286,7 +1302,9 @@ def name_of(summariser: Summariser) -> str:
     if isinstance(summariser, FunctionSummariser):
         return _path(summariser.function)
     models = [writer.upstream.model for writer in getattr(summariser, "chain", ())]
-    how = (getattr(summariser, "model", None), getattr(summariser, "recipe", None))
+    how = [getattr(summariser, "model", None), getattr(summariser, "recipe", None)]
+    if (native := getattr(summariser, "native", None)) is not None:
+        how.append(f"native {native.upstream.model}")
     return repr((_path(summariser), models, *how))
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from refold.core.assemble import NO_LEAD, assemble
+from refold.core import extractive_summary
+from refold.core.assemble import NO_LEAD, Lead, assemble, native_messages, own_compaction
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.sections import KeptText, without_shown
 from refold.core.digest.shorten import MAX_SOURCE, count_long, digested, is_short, source_bound
-from refold.core.fold import Folded
+from refold.core.fold import Folded, has_thoughts, without_thoughts
 from refold.core.plan import SummaryRequest, requests_for
 from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
@@ -29,6 +30,11 @@ from refold.ports.models import SummaryTask
 
 if TYPE_CHECKING:
     from refold.engine.state import State
+
+
+HAS_COMPACTION = "the conversation holds a compaction already"
+CLIENT_COMPACTS = "the client has the provider compact"
+WITHHELD = "some messages are withheld from summaries, or too long"
 
 
 class SummarySource(Struct, frozen=True):
@@ -52,6 +58,53 @@ class SummarySource(Struct, frozen=True):
 
     def task(self, request: SummaryRequest, focus: str = "") -> SummaryTask:
         return task_of(request, self.folded, self.frame, focus=focus, secrecy=self.secrecy, sent=self.sent)
+
+    def shown_task(self, request: SummaryRequest, focus: str = "") -> SummaryTask:
+        """The same for messages that leave the window: their provider may compact them itself."""
+        task, fixed = self.task(request, focus), self.frame.fixed
+        if self.folded.shown.progress.compaction >= 0:
+            return structs.replace(task, not_native=HAS_COMPACTION)
+        if not fixed.model:
+            return structs.replace(task, not_native=CLIENT_COMPACTS)
+        sent = self._sent_to_provider(request)
+        why = "" if sent is not None else WITHHELD
+        window = sent or Window(fixed, ())
+        return structs.replace(
+            task,
+            native_for=fixed.model,
+            native_sent=window.sent,
+            not_native=why,
+            system=task.system or window.system,
+            tools=task.tools or (fixed.tools if sent else ()),
+        )
+
+    def _sent_to_provider(self, request: SummaryRequest) -> Window | None:
+        """The messages up to the end of a request as the provider got them: after its own last compaction, or after the
+        summary that stands there. None if something in them must not be stored, or is not loaded.
+        """
+        folded, fixed = self.folded, self.frame.fixed
+        previous = request.previous[-1] if request.previous else None
+        lead, start = folded.lead if previous else NO_LEAD, previous.last if previous else 0
+        if previous and (own := own_compaction((previous,), fixed)):
+            lead, start = Lead(native_messages(own[0]), is_native=True), previous.told_until
+        if folded.origin > start:
+            return None
+        thinking = {item.seq for item in folded.items.items if has_thoughts(item.message)}
+        messages = tuple(
+            message if number in thinking else without_thoughts(message)
+            for number, message in enumerate(folded.originals(start, request.last), start)
+        )
+        window, secrecy = assemble(fixed, messages, lead), self.secrecy.search(folded)
+        return window if _may_be_shared(window, secrecy, secrecy.known, start, request.last) else None
+
+    def with_text(self, summary: Summary, request: SummaryRequest) -> Summary:
+        """A provider's compaction with a text that other models can read: a digest of the originals, if it has none."""
+        if summary.native is None or summary.text:
+            return summary
+        policy = structs.replace(self.frame.policy, scope="cumulative")
+        folded = structs.replace(self.folded, secrets=self.secrecy.search(self.folded).known)
+        told = extractive_summary.summarise(request, folded, structs.replace(self.frame, policy=policy))
+        return structs.replace(summary, text=told.text, requests=told.requests, tokens=told.tokens)
 
 
 def task_of(

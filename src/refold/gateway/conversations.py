@@ -20,7 +20,7 @@ from msgspec import Raw, Struct, structs
 
 from refold.config import Resolved, policy_of, summarisers_of
 from refold.core.assemble import assemble
-from refold.core.budget import exact
+from refold.core.budget import exact, tokens_of
 from refold.core.fold import Folded
 from refold.core.plan_inputs import output_for
 from refold.engine import actions
@@ -56,6 +56,7 @@ from refold.model.errors import (
     ConfigError,
     Conflict,
     Damaged,
+    DoesNotFit,
     HeldElsewhere,
     InvalidWindow,
     NotFound,
@@ -195,9 +196,11 @@ class LiveBranch:
     def weight(self) -> int:
         return len(self.line.history.array) if self.line else 0
 
-    def instructions(self, incoming: Incoming, line: Line, *, alternates: bool = False) -> Fixed:
-        """The system prompt and the tools of a request, in the dialect of a server that `alternates` or not. Returns
-        the same object again if they did not change.
+    def instructions(
+        self, incoming: Incoming, line: Line, *, upstream: str = "", alternates: bool = False
+    ) -> Fixed:
+        """The system prompt and the tools of a request, and the model of `upstream` that it goes to, in the dialect of a
+        server that `alternates` or not. Returns the same object again if they did not change.
         """
         fields, dialect = incoming.fields, incoming.dialect
         dialect = alternating(dialect) if alternates else dialect
@@ -208,6 +211,10 @@ class LiveBranch:
         if self._fixed is None or not is_known or instruction_fields != self._instruction_fields:
             # Decoded from copies: the value lives long and would otherwise keep the whole request in memory.
             self._fixed, self._instruction_fields = fixed_of(instruction_fields, dialect), instruction_fields
+        # A client that leaves compactions to the provider gets none of ours: the provider takes only one.
+        model = "" if incoming.has_provider_compact else incoming.model
+        if (self._fixed.model, self._fixed.upstream) != (model, upstream):
+            self._fixed = structs.replace(self._fixed, model=model, upstream=upstream)
         return self._fixed
 
     async def take(
@@ -293,15 +300,24 @@ class LiveBranch:
         return made
 
     def in_words(
-        self, made: PreparedWindow, twins: Mapping[int, Message], *, alternates: bool = False
+        self,
+        made: PreparedWindow,
+        twins: Mapping[int, Message],
+        upstream: str = "",
+        *,
+        alternates: bool = False,
     ) -> PreparedWindow:
-        """Rewrite a window for another upstream, with that upstream's twins of provider compactions, see
+        """Rewrite a window for another `upstream`, with that upstream's twins of provider compactions, see
         `actions.RequestTerms`, and with the two sides in turn if it `alternates`.
         """
         if made.window is None:
             return made
-        sent, base = made.sent.in_words(twins), DIALECTS[made.window.fixed.dialect.name]
-        fixed = structs.replace(made.window.fixed, dialect=alternating(base) if alternates else base)
+        base, policy = DIALECTS[made.window.fixed.dialect.name], self.conversation.state.frame.policy
+        fixed = structs.replace(
+            made.window.fixed, dialect=alternating(base) if alternates else base, upstream=upstream
+        )
+        older = tokens_of(policy.ancestors, self.conversation.state.frame.budget)
+        sent = made.sent.in_words(twins).led_for(policy, fixed, older)
         window = assemble(fixed, sent.shown.messages(), sent.lead)
         return structs.replace(made, window=window, sent=sent, note=sent_once(self.conversation.state, sent))
 
@@ -662,7 +678,7 @@ class OwnerConversations:
             # If not all messages that are new to this branch were read, read the whole list again.
             whole = self.read(incoming, array) if is_unread else seen
             new = whole.since(known, incoming.dialect)
-            fixed = live.instructions(incoming, line, alternates=settings.alternates)
+            fixed = live.instructions(incoming, line, upstream=upstream, alternates=settings.alternates)
             return fixed, new, line.with_compactions(incoming.dialect)
 
         instructions = len(incoming.body) - len(array) + line.leading
@@ -680,7 +696,12 @@ class OwnerConversations:
             is_output_stated=incoming.max_output is not None,
         )
         twins = await self.twins(live, compactions, upstream)
-        request = RequestTerms(fixed, budget, policy_for(settings), twins)
+        policy = policy_for(settings)
+        request = RequestTerms(fixed, budget, policy, twins)
+        if (
+            incoming.asks_compaction
+        ):  # the provider shall compact all of it, and not what is left after a compaction
+            request = structs.replace(request, policy=structs.replace(policy, enabled=False))
         if live.is_earlier:
             earlier = await self._answered_at(live.conversation, size)
             made = await live.take_earlier(size, request, text_size, earlier=earlier, is_answered=is_answered)
@@ -694,6 +715,9 @@ class OwnerConversations:
             made = await live.take(
                 size, new, line.hashes[known:], request, claims=claims, text_size=size_read
             )
+            if incoming.asks_compaction and isinstance(made.problem, DoesNotFit):
+                request = structs.replace(request, policy=policy)
+                made = await live.take(size + len(new), (), (), request, text_size=size_read)
         except NotStored as error:
             if isinstance(error.__cause__, NotFound):
                 self.table.drop(live)  # the conversation was deleted: the next request creates it again

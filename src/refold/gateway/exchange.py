@@ -86,6 +86,7 @@ from refold.plugins.plugin import FilterResponse
 from refold.plugins.registry import active
 from refold.ports.records import Delivery
 from refold.text_work import run_text_act, run_text_work
+from refold.wire.anthropic import beta_for, with_beta
 from refold.wire.json_codec import FIELDS, ITEMS
 
 # The call in progress
@@ -154,6 +155,7 @@ class Ticket:
         self.incoming: Incoming | None = None
         self.hosted: TakenRequest | None = None
         self.made: PreparedWindow | None = None
+        self._beta = ""
         self.is_kept = False
         self.exchange: Exchange | None = None
         """The exchange to store; None if the call carries no conversation."""
@@ -219,6 +221,7 @@ class Ticket:
                 made, note=structs.replace(made.note, marks=(*made.note.marks, *self.edits))
             )
         self.made, self._lowered = made, lowered_fields(incoming, made)
+        self._beta = _beta_of(made)
         self._thinking_off = without_thoughts(incoming, made)
         talk, changed = hosted.live.conversation, {**added, **self._lowered, **self._thinking_off}
         self.handout.answers = StateRow(
@@ -323,8 +326,12 @@ class Ticket:
         """The body for an upstream. A fallback gets plain text in place of compactions that it did not make."""
         return await self.filtered(await self._body_for(target))
 
+    def headers_with_beta(self, headers: dict[str, str]) -> dict[str, str]:
+        """The headers of a request, with the beta feature that a compaction in its body needs."""
+        return with_beta(headers, self._beta) if self._beta else headers
+
     async def _body_for(self, target: Target) -> bytes:
-        self._upstream = target.name
+        self._upstream, self._beta = target.name, _beta_of(self.made)
         if target is self.targets[0] or self.hosted is None or self.made is None or self.incoming is None:
             return self.body
         try:
@@ -340,17 +347,19 @@ class Ticket:
     ) -> bytes:
         twins = await hosted.host.twins(hosted.live, hosted.compactions, target.name)
         is_in_turn = target.alternates == self.targets[0].alternates or not made.sent.lead.messages
-        if not twins and not made.sent.made and is_in_turn:
+        is_alike = not twins and not made.sent.made and is_in_turn
+        if is_alike and not any(one.native for one in made.sent.summaries):
             return self.body
 
         def write() -> tuple[bytes, PreparedWindow]:
-            rewritten = hosted.live.in_words(made, twins, alternates=target.alternates)
+            rewritten = hosted.live.in_words(made, twins, target.name, alternates=target.alternates)
             return with_fields(
                 body_of(incoming, hosted, rewritten), {**self._added, **self._thinking_off}
             ), rewritten
 
         body, rewritten = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
         self.made = structs.replace(made, note=rewritten.note)
+        self._beta = _beta_of(rewritten)
         self.action = "reduced" if self.action == "passed" else self.action
         return body
 
@@ -529,6 +538,12 @@ BUSY = frozenset((429, 500, 502, 503, 504, 529))
 """Statuses after which the next upstream is asked, if there is one."""
 _BROKEN = (aiohttp.ClientError, OSError)
 """Exceptions of reading from an upstream; a TimeoutError is an OSError."""
+
+
+def _beta_of(made: PreparedWindow | None) -> str:
+    """The beta feature that a window with a compaction of ours needs; empty for none."""
+    window = made.window if made else None
+    return beta_for(window.summaries, window.fixed.dialect) if window else ""
 
 
 class UpstreamAnswer(Struct):
@@ -798,6 +813,7 @@ class Relay:
         try:
             async with asyncio.timeout(COUNT_S):
                 headers = await request_headers(target, ticket.credentials)
+                headers = ticket.headers_with_beta(headers)
                 response = await self._forwarder.send(target, "POST", address, headers, body)
                 async with response:
                     if response.status in (404, 405, 501):
@@ -858,6 +874,7 @@ class Relay:
         address = target.address(ticket.path, ticket.credentials.query_for(target))
         try:
             body = await ticket.body_for(target)
+            headers = ticket.headers_with_beta(headers)
             response = await self._forwarder.send(target, ticket.method, address, headers, body)
         except _BROKEN as error:
             raise _unavailable(target, error) from None

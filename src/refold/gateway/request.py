@@ -171,6 +171,14 @@ class Wishes(Struct, frozen=True):
     upstream: str = ""
 
 
+_COMPACTS = re.compile(rb'"type"\s*:\s*"compact')
+"""Edits of `context_management` that compact: `compact_20260112` of Anthropic's, `compaction` of the Responses API."""
+_MANAGED_BYTES = 16_384
+_TRIGGER = re.compile(rb'\{[^{}]*"type"\s*:\s*"compaction_trigger"[^{}]*\}$')
+"""The last item of a Responses request that asks for a compaction, as Codex does."""
+_TRIGGER_BYTES = 512
+
+
 class Incoming(Struct, frozen=True, dict=True):
     """One call that carries a conversation."""
 
@@ -219,6 +227,20 @@ class Incoming(Struct, frozen=True, dict=True):
         if raw.startswith(b'"') and self.dialect.name == "responses":
             return b'[{"role":"user","content":' + raw + b"}]"
         return raw if raw.startswith(b"[") else None
+
+    @cached_property
+    def asks_compaction(self) -> bool:
+        """True if the client asks the provider for a compaction instead of a reply."""
+        if self.dialect.name == "anthropic":
+            return not is_null(self.fields.get("compaction", NULL))
+        last = (self.array or b"").rstrip(b" \t\r\n]")[-_TRIGGER_BYTES:]
+        return self.dialect.name == "responses" and _TRIGGER.search(last) is not None
+
+    @cached_property
+    def has_provider_compact(self) -> bool:
+        """True if the client leaves compactions to the provider, or asks for one now."""
+        managed = bytes(self.fields.get("context_management", NULL))
+        return self.asks_compaction or _COMPACTS.search(managed[:_MANAGED_BYTES]) is not None
 
     @property
     def goes_on(self) -> bool:

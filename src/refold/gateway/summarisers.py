@@ -18,7 +18,14 @@ from hashlib import sha256
 import aiohttp
 from msgspec import structs
 
-from refold.engine.settings import ConversationSettings, plugin_summariser, writer_for, writes_with_model
+from refold.engine.settings import (
+    NATIVE,
+    ConversationSettings,
+    is_native,
+    plugin_summariser,
+    writer_for,
+    writes_with_model,
+)
 from refold.engine.summary_jobs import FunctionSummariser
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.request import DIALECT_OF
@@ -75,17 +82,18 @@ class Authors:
         """The summariser of a conversation; None if no model should write summaries."""
         if (plugin := self._plugin(host, terms)) is not None:
             return plugin
-        wished, named, owner = host.resolved.settings.summariser, host.summarisers, host.engine.owner
+        wished, owner, named = host.resolved.settings.summariser, host.engine.owner, _models_of(host)
         is_own = not any(one.name for one in named)
         if not (wished.enabled and writes_with_model(terms)) or (target.is_small and is_own):
             return None
-        keys = _keys(credentials) if credentials.go_to(target) and is_own else None
+        compacts = is_native(host.summarisers)
+        keys = _keys(credentials) if credentials.go_to(target) and (is_own or compacts) else None
         mark = sha256(repr(keys and sorted(keys.items())).encode()).hexdigest()
         place = (owner, target.name, terms.model, terms.format, str(terms.window), mark, *wished.models)
         if place not in self._made:
-            self._made[place] = ModelSummariser(
-                self._chain(named, terms, target, keys, owner), cache=host.engine.cache
-            )
+            chain = self._chain(named, terms, target, keys, owner)
+            own = self._chain((), terms, target, keys, owner)[0] if compacts else None
+            self._made[place] = ModelSummariser(chain, cache=host.engine.cache, native=own)
             if len(self._made) > MOST:
                 self._made.popitem(last=False)
         self._made.move_to_end(place)
@@ -105,7 +113,8 @@ class Authors:
         """The queue that takes the summaries of a conversation to a worker; None if they are written in this process. That is
         so without workers, and if the conversation's own model is asked with the client's own key, which no other process gets.
         """
-        needs_client = credentials.go_to(target) and not any(one.name for one in host.summarisers)
+        is_own = is_native(host.summarisers) or not any(one.name for one in host.summarisers)
+        needs_client = credentials.go_to(target) and is_own
         return None if self._queue is None or needs_client else UpstreamQueue(self._queue, target.name)
 
     def named(self, host: OwnerConversations, terms: ConversationSettings, at: int) -> Summariser:
@@ -123,7 +132,7 @@ class Authors:
         private network may work without one, and is asked.
         """
         has_own_key = target.key is not None or KEYS.intersection(target.headers)
-        is_own = host.resolved.settings.summariser.enabled and not host.resolved.settings.summariser.models
+        is_own = host.resolved.settings.summariser.enabled and not any(one.name for one in _models_of(host))
         if not is_own or has_own_key or credentials.go_to(target):
             return False
         return not target.is_private or await self._asks_for_key(target, wire)
@@ -183,6 +192,11 @@ class Authors:
         spoken = dialect or DIALECTS[whole.format or "chat"]
         made = HttpUpstream(whole, spoken, Connection(whole, spoken, session, key, _PACE), _PACE)
         return self._telemetry.traced(made, provider.name) if self._telemetry else made
+
+
+def _models_of(host: OwnerConversations) -> tuple[Provider, ...]:
+    """The models that write summaries by name, without the word for compactions by the provider."""
+    return tuple(one for one in host.summarisers if one.name != NATIVE)
 
 
 def _keys(credentials: Credentials) -> dict[str, str]:

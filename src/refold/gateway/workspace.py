@@ -16,7 +16,7 @@ from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.events import Event
 from refold.engine.journal import read_fill_level
-from refold.engine.settings import ConversationSettings
+from refold.engine.settings import NATIVE, ConversationSettings
 from refold.gateway.app import Gateway
 from refold.gateway.auth import KeyRing
 from refold.gateway.conversations import OwnerConversations
@@ -101,7 +101,7 @@ class GatewayWorkspace:
         if model == NO_MODEL:
             return SummaryChoice()
         target, terms = self.terms(await self.head(talk.id, talk.branch))
-        if not model:
+        if model in ("", NATIVE):  # native comes first in the settings
             return await self.author(target, terms)
         if model not in self.writers():
             raise ConfigError(

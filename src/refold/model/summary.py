@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from refold.model.message import DialectName, Role
 from refold.model.tokens import Usage
 
 Scope: TypeAlias = Literal["own", "cumulative"]
@@ -19,6 +20,36 @@ SummaryKind: TypeAlias = Literal["extractive", "mechanical", "model"]
 Author: TypeAlias = Literal["", "model", "digest", "mechanical", "native"]
 """The author of a summary: a model, a digest of the messages' own words, a mechanical text of counts and files, or the
 provider's own compaction; empty without a summary."""
+
+
+class NativeItem(Struct, frozen=True):
+    """One message of a provider's own compaction."""
+
+    role: Role
+    raw: str
+    """The JSON as it came: an item of the Responses API, or a block of Anthropic's."""
+    text: str = ""
+    """The text of a message that the provider kept; empty for the compaction itself."""
+
+
+class NativeCompaction(Struct, frozen=True):
+    """A compaction that the conversation's own provider made on request. It is sent back byte for byte, and only to
+    the model and the upstream that made it; everybody else gets the text of the summary.
+    """
+
+    dialect: DialectName
+    model: str
+    upstream: str
+    """The name of the upstream; empty if it is not known."""
+    items: tuple[NativeItem, ...]
+    since: str = ""
+    """A digest of the messages that the summary covers and the compaction does not: it was made while the conversation
+    went on."""
+
+    def goes_to(self, dialect: DialectName, model: str, upstream: str) -> bool:
+        """Whether this model of this upstream made it. The library has no upstreams: there only the model counts."""
+        is_same_upstream = self.upstream == upstream or not (self.upstream and upstream)
+        return (self.dialect, self.model) == (dialect, model) and is_same_upstream
 
 
 class Summary(Struct, frozen=True):
@@ -56,7 +87,7 @@ class Summary(Struct, frozen=True):
     """Length of the user's own words at the beginning of the text, in characters. They were inserted by machine."""
 
     why: str = ""
-    """Why no model wrote it; empty if one did."""
+    """Why no model wrote it, or why a model wrote it although the provider was to compact; otherwise empty."""
     told: int = -1
     """End of the messages whose content it describes, if that is not `last`: a mechanical summary only counts
     the messages after it."""
@@ -64,9 +95,13 @@ class Summary(Struct, frozen=True):
     """End of the messages that a model has read, if no model wrote this text: the model failed or was still
     writing. The next question shows the model `carried`, and the messages from here on. -1: not known, or a
     model wrote it."""
+    native: NativeCompaction | None = None
+    """The provider's own compaction of the same messages. The text is the form that other models read."""
 
     @property
     def author(self) -> Author:
+        if self.native is not None:
+            return "native"
         return "digest" if self.kind == "extractive" else self.kind
 
     @property
@@ -113,4 +148,5 @@ def joined(summaries: Sequence[Summary]) -> Summary | None:
         reserve=(),
         carried="",
         requests=oldest.requests,
+        native=None,
     )

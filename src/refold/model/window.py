@@ -31,6 +31,10 @@ class Fixed(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     automatic: Ttl | None = None
     """The client asks the provider for an automatic cache breakpoint at the end of every request."""
+    model: str = ""
+    upstream: str = ""
+    """The model and the upstream that are asked; empty if they are not known, or if the client has the provider
+    compact: then no compaction that Refold asked for is sent."""
 
 
 class Breakpoint(Struct, frozen=True, gc=False):

@@ -42,6 +42,11 @@ class Ask(Struct, frozen=True):
     budget: int | None = None
     """The input that was allowed. A provider's refusal without a text is taken for an overflow only near this
     size."""
+    compacts: bool = False
+    """Whether the provider shall compact the messages instead of answering them. The reply then holds its compaction;
+    an upstream that has none gives another reply, or none."""
+    instructions: str = ""
+    """What a compaction shall tell of; empty for the provider's own instructions."""
 
     @property
     def characters(self) -> int:
@@ -127,6 +132,12 @@ class SummaryTask(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     recipe: Recipe = Recipe()
     """The recipe of the conversation's policy."""
+    native_for: str = ""
+    """The conversation's model, if its provider may compact; empty for none."""
+    native_sent: tuple[Message, ...] = ()
+    """The messages for it to compact: as it got them, after its last compaction or the summary that stands there."""
+    not_native: str = ""
+    """Why the provider is not asked to compact; empty if it may be."""
     digested: int = 0
     """Texts that were too long for a summariser: the passages hold plain digests of them, marked as such."""
 

@@ -13,6 +13,10 @@ fits the window, and the division into parts depends on the window alone. A part
 again when the conversation has grown or a later part has failed, and its answer comes from the cache. After a
 refusal for length the following parts are smaller; earlier answers are kept.
 
+If the conversation is to be compacted by its own provider, the provider is asked first, with the messages as
+they came. Its compaction is kept as it is, beside a text that other models can read. If it gives none, the
+models are asked, and the summary says why.
+
 A text by the user's own function is checked like a model's. A function cannot be asked again, so faults that
 can be repaired are repaired at once, and a text with any other fault is not used.
 """
@@ -48,12 +52,22 @@ from refold.core.tool_failures import has_failed
 from refold.core.user_requests import missing_lines
 from refold.core.verify import count_breakpoints
 from refold.model.errors import ContextOverflow, Overflow, UpstreamError
-from refold.model.message import Message, Reasoning, user
-from refold.model.summary import Summary
+from refold.model.message import (
+    DialectName,
+    Message,
+    Opaque,
+    Reasoning,
+    compaction_of,
+    holds_compaction,
+    readable_text,
+    user,
+)
+from refold.model.summary import NativeCompaction, NativeItem, Summary
 from refold.model.tokens import Usage
 from refold.ports.models import Ask, PaidQuestion, SummaryCache, SummaryTask, Upstream
 from refold.summarisers.cache import KeptInMemory, PaidAnswers, key_of, question_key
 from refold.text_work import run_text_work
+from refold.wire.json_codec import FIELDS, NULL, word
 from refold.wire.reply import Reply
 
 T = TypeVar("T")
@@ -539,6 +553,120 @@ def _joined(parts: Sequence[TaskAnswer]) -> TaskAnswer:
     return TaskAnswer(_BETWEEN.join(part.text for part in parts), tuple(mended))
 
 
+# Compactions by the conversation's own provider
+
+NATIVE_OUTPUT, LEAST_NATIVE_OUTPUT = 4_096, 256
+"""Tokens that the provider may write for a compaction, thoughts included, and the fewest worth asking for."""
+SEALED_CHARACTERS = 16 // 3
+"""Characters of sealed content per token: four characters of base64 are three bytes."""
+_WITHOUT = ("answered 404", "answered 405", "answered 501", "has no compaction")
+"""Reasons after which a provider is not asked for compactions again."""
+NO_COMPACTION = "answered without a compaction"
+
+
+class NoCompaction(Exception):  # never leaves this package
+    """The provider gave no compaction that can be used."""
+
+
+async def _compaction(attempt: SummaryAttempt) -> tuple[NativeCompaction, str]:
+    """The provider's own compaction of a task's messages, and its text if it can be read.
+
+    Raises:
+        NoCompaction: there is none, or it cannot be used.
+        UpstreamError: the provider gave no answer.
+    """
+    task, writer = attempt.task, attempt.writer
+    if task.not_native or not task.native_for:
+        raise NoCompaction(task.not_native)
+    if task.native_for != writer.upstream.model:
+        raise NoCompaction("the conversation has gone on with another model")
+    size = await attempt.work(attempt.size_of, TaskQuestion("", "fresh", 0, is_raw=True))
+    most = min(NATIVE_OUTPUT, int(writer.window * MARGIN) - size)
+    if most < LEAST_NATIVE_OUTPUT:
+        raise NoCompaction("the messages leave no room for it")
+    ask = Ask(
+        task.native_sent,
+        task.system,
+        task.tools,
+        most,
+        None,
+        is_cached=True,
+        estimated=size,
+        budget=writer.window - most,
+        compacts=True,
+        instructions=_focused(attempt, most) if task.focus else "",
+    )
+    reply = await writer.upstream.ask(ask)
+    attempt.cost.add(writer.upstream.model, reply.usage)
+    items, text = _items_of(reply)
+    if _size_of(items, writer) > writer.window // SUMMARY_PART:
+        raise NoCompaction("its compaction takes more than a quarter of the window")
+    dialect: DialectName = "anthropic" if text else "responses"
+    name = getattr(writer.upstream, "name", "")
+    return NativeCompaction(dialect, writer.upstream.model, name, items), text
+
+
+def _focused(attempt: SummaryAttempt, most: int) -> str:
+    words = instruction(
+        "fresh", attempt.recipe.prompts, max_tokens=int(most * PROSE), focus=attempt.task.focus
+    )
+    return f"{words}\n\nDo not call tools."
+
+
+def _items_of(reply: Reply) -> tuple[tuple[NativeItem, ...], str]:
+    """The messages of a compaction, and its text if it can be read.
+
+    Anthropic answers with one signed block; Responses with the messages that it keeps, and one sealed item at the end.
+    """
+    found = [part for message in reply.messages for part in message.parts if compaction_of(part) is not None]
+    if len(found) != 1 or not isinstance(found[0], Opaque) or found[0].raw is None:
+        ended = reply.finish if reply.finish in _ENDS and not found else ""
+        raise NoCompaction(f"ended with {ended}" if ended else NO_COMPACTION)
+    if text := readable_text(found[0]):
+        if reply.finish != "compaction" or len(reply.messages) != 1 or len(reply.messages[0].parts) != 1:
+            raise NoCompaction(NO_COMPACTION)
+        if not word(FIELDS.decode(found[0].raw).get("signature", NULL)):
+            raise NoCompaction("gave a compaction without a signature")
+        return (NativeItem("assistant", bytes(found[0].raw).decode()),), text
+    if not holds_compaction(reply.messages[-1]) or len(reply.messages[-1].parts) != 1:
+        raise NoCompaction(NO_COMPACTION)
+    raws = [message.origin.raw for message in reply.messages if message.origin is not None]
+    if len(raws) != len(reply.messages) or any(message.calls for message in reply.messages):
+        raise NoCompaction(NO_COMPACTION)
+    pairs = zip(reply.messages, raws, strict=True)
+    return tuple(NativeItem(one.role, bytes(raw).decode(), one.text) for one, raw in pairs), ""
+
+
+_ENDS = frozenset({"max_tokens", "refusal", "tool_use", "model_context_window_exceeded", "end_turn"})
+
+
+def _size_of(items: Sequence[NativeItem], writer: SummaryWriter) -> int:
+    """Tokens of a compaction, in Refold's count. One that is far too long is not counted exactly."""
+    characters = sum(len(one.text or one.raw) for one in items)
+    if characters > SEALED_CHARACTERS * writer.window:
+        return characters // SEALED_CHARACTERS
+    return sum(writer.count(one.text) if one.text else len(one.raw) // SEALED_CHARACTERS for one in items)
+
+
+def _native_summary(native: NativeCompaction, text: str, attempt: SummaryAttempt) -> Summary:
+    """The summary for a compaction. It covers all before it. Its own text, if that passes the checks of a text; the engine
+    writes one otherwise.
+    """
+    task, recipe, model = attempt.task, attempt.recipe, attempt.writer.upstream.model
+    made = checked(text, task, attempt.writer.count) if text else None
+    made = made or Summary("", task.first, task.last, 0)
+    return structs.replace(
+        made,
+        first=0,
+        kind="model",
+        scope="cumulative",
+        recipe=key_of(recipe, model, task),
+        usage=attempt.cost.spent,
+        model=model,
+        native=native,
+    )
+
+
 # The chain of models
 
 _log = logging.getLogger("refold.summarisers")
@@ -548,9 +676,17 @@ class ModelSummariser:
     """Asks the models of a chain in order. Without a recipe of its own it uses the policy's."""
 
     def __init__(
-        self, chain: Sequence[SummaryWriter], recipe: Recipe | None = None, cache: SummaryCache | None = None
+        self,
+        chain: Sequence[SummaryWriter],
+        recipe: Recipe | None = None,
+        cache: SummaryCache | None = None,
+        *,
+        native: SummaryWriter | None = None,
     ) -> None:
-        self.chain, self.recipe = tuple(chain), recipe
+        """`native` is the conversation's own model, if its provider shall compact before the chain is asked."""
+        self.chain, self.recipe, self.native = tuple(chain), recipe, native
+        self._without: list[str] = []
+        """Why the provider is not asked for compactions again; shared by all copies."""
         self._answers = PaidAnswers(KeptInMemory() if cache is None else cache)
         self._cost = TaskCost()
         self._copied: ModelSummariser | None = None
@@ -590,7 +726,12 @@ class ModelSummariser:
         cost = self._cost = TaskCost()
         if self._copied is not None:
             self._copied._cost = cost  # noqa: SLF001  # of the same class
-        for writer in self.chain if recipe.strategy != "extractive" else ():
+        if recipe.strategy == "extractive":
+            return None
+        made, why = await self._compacted(task, recipe, cost)
+        if made is not None:
+            return made
+        for writer in self.chain:
             reader = Reader(SummaryAttempt(writer, recipe, task, self._answers, cost))
             try:
                 answer = await reader.summary()
@@ -600,8 +741,36 @@ class ModelSummariser:
                 cost.problems.append(f"{writer.upstream.model}: {_problem(error)}")
                 _log.warning("no summary by %s", cost.problems[-1])
                 continue
-            return await reader.attempt.work(_summary, answer, reader, recipe, cost.spent)
+            written = await reader.attempt.work(_summary, answer, reader, recipe, cost.spent)
+            return structs.replace(written, why=why) if why else written
         return None
+
+    async def _compacted(
+        self, task: SummaryTask, recipe: Recipe, cost: TaskCost
+    ) -> tuple[Summary | None, str]:
+        """The summary by the conversation's own provider, or the reason for which there is none."""
+        if self.native is None or not (task.native_for or task.not_native):
+            return None, ""
+        attempt, why = (
+            SummaryAttempt(self.native, recipe, task, self._answers, cost),
+            next(iter(self._without), ""),
+        )
+        if not why:
+            try:
+                asked = structs.replace(task, sent=task.native_sent)
+                native, text = await _compaction(
+                    SummaryAttempt(self.native, recipe, asked, self._answers, cost)
+                )
+                return await attempt.work(_native_summary, native, text, attempt), ""
+            except Exception as error:  # noqa: BLE001  # after any failure, the models are asked
+                why = _why_not_native(error)
+                if why.startswith(_WITHOUT) or why == NO_COMPACTION:
+                    self._without.append(why)
+        why = f"the provider did not compact: {why}"
+        cost.problems.append(f"{self.native.upstream.model}: {why}")
+        cost.failures.append(why)
+        _log.warning("no compaction by %s: %s", self.native.upstream.model, why)
+        return None, why
 
 
 def _with_facts(answer: TaskAnswer, reader: Reader) -> TaskAnswer:
@@ -631,6 +800,13 @@ def _summary(answer: TaskAnswer, reader: Reader, recipe: Recipe, usage: Usage) -
         checks=full.mended,
         requests=len(opening),
     )
+
+
+def _why_not_native(error: Exception) -> str:
+    """Say in a few words why a provider gave no compaction, without any text of it."""
+    if isinstance(error, NoCompaction):
+        return str(error)
+    return (error.reason if isinstance(error, UpstreamError) else "") or type(error).__name__
 
 
 def _problem(error: Exception) -> str:

@@ -30,11 +30,20 @@ from refold.model.errors import WireError
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, after_compaction
 from refold.model.tokens import CountSource, TokenCounter, Usage
 from refold.model.window import Fixed, Tool, Ttl
-from refold.testing import responses
+from refold.testing import compactions, responses
 from refold.testing.chat import CREATED
-from refold.testing.rules import ProviderLimits, ReadRequest, chains_of, malformed, refuse, refuse_unread
+from refold.testing.rules import (
+    ProviderLimits,
+    ReadRequest,
+    chains_of,
+    malformed,
+    refuse,
+    refuse_compaction,
+    refuse_unread,
+)
 from refold.testing.script import (
     Answer,
+    Body,
     JsonObject,
     NumberedReply,
     Received,
@@ -42,6 +51,10 @@ from refold.testing.script import (
     ReplyPart,
     Say,
     Script,
+    Scripted,
+    Slow,
+    answer_of,
+    as_say,
     sign,
 )
 from refold.wire import Request, decode_messages, decode_request
@@ -183,6 +196,8 @@ def _unmarked(raw: msgspec.Raw) -> object:
 class ScriptedProvider:
     def __init__(self, script: Script, limits: ProviderLimits, biller: Biller) -> None:
         self.script, self.limits, self.biller = script, limits, biller
+        self.compaction: Scripted | None = compactions.told
+        """The answer to requests for a compaction; None for a provider without them."""
         self.requests: list[Received] = []
         self.answered: list[Answer] = []
         self._replies, self._calls = count(1), count(1)
@@ -210,6 +225,29 @@ class ScriptedProvider:
         )
         held = self._stored.get(previous)
         return ReadRequest(received, request, held or ()), unknown if held is None else None
+
+    async def compact(self, asked: ReadRequest) -> Answer:
+        """The refusal by the rules, otherwise a compaction with the text that the script gives for it, or its fault. If the
+        next answer of the script is given as bytes, it answers a request that ends with a trigger.
+        """
+        is_triggered = not asked.received.path.endswith("/compact") and asked.request.dialect is RESPONSES
+        if is_triggered and self.script.answers and isinstance(self.script.answers[0], Body):
+            return await self.script.next(asked.received)
+        if self.compaction is None:
+            return _unknown_compaction(asked.received)
+        wrong = refuse_compaction(asked, self.limits, self.count(asked))
+        if wrong is not None:
+            return wrong
+        made = await answer_of(self.compaction, asked.received)
+        if isinstance(made, Slow) and isinstance(made.answer, str | Say):
+            return structs.replace(made, answer=self._compacted(asked, as_say(made.answer)))
+        return self._compacted(asked, made) if isinstance(made, Say) else made
+
+    def _compacted(self, asked: ReadRequest, made: Say) -> Body:
+        usage, _ = self.biller.bill(asked.request, asked.held, made.parts)
+        said = compactions.without_trigger(asked.messages)
+        bound = [*compactions.chains(said)][-1:] or [b""]
+        return compactions.answer(asked.received, asked.request, made, usage, bound[0])
 
     async def answer(self, asked: ReadRequest) -> Answer:
         """The refusal by the rules, otherwise the answer of the script."""
@@ -259,6 +297,12 @@ class ScriptedProvider:
         reply = decode_messages(msgspec.json.encode(responses.body(spoken)["output"]), RESPONSES)
         items = (*asked.held, *listed, *request.messages, *reply)
         self._stored[responses.response_id(spoken.number)] = items
+
+
+def _unknown_compaction(received: Received) -> Refuse:
+    if received.path.endswith("/compact"):
+        return Refuse(404, f"Invalid URL (POST {received.path})")
+    return Refuse(400, "compaction: Extra inputs are not permitted")
 
 
 def _read(body: bytes, dialect: Dialect) -> tuple[Request | None, WireError | None]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from refold.core.identity import chain_of
 from refold.core.verify import count_breakpoints, count_fixed_breakpoints, is_refused, verify
 from refold.model.errors import ConfigError, WireError
 from refold.model.message import DialectName, Message, Reasoning
 from refold.model.tokens import Usage
 from refold.model.window import Violation, WindowRule
+from refold.testing import compactions
 from refold.testing.script import Answer, Body, Finish, Received, Refuse, Say, sign
 from refold.wire import Request
 
@@ -246,12 +246,31 @@ def refuse(asked: ReadRequest, limits: ProviderLimits, size: int) -> Answer | No
         return Refuse(400, "max_tokens: Field required")
     if limits.validates and (found := malformed(asked, limits) or _unthought(asked)):
         return found
+    if found := compactions.refuse_items(asked.received, request):
+        return found
     if limits.alternates and not _is_alternating(asked):
         return Refuse(400, _ROLES)
     return _too_much(request, limits, size)
 
 
-def malformed(asked: ReadRequest, limits: ProviderLimits) -> Refuse | None:
+def refuse_compaction(asked: ReadRequest, limits: ProviderLimits, size: int) -> Answer | None:
+    """The refusal of a request for a compaction of a prompt of this size; None if it is valid."""
+    request, received = asked.request, asked.received
+    if not request.model:
+        return Refuse(400, "model: Field required")
+    if found := compactions.refuse_wish(received, request) or compactions.refuse_items(received, request):
+        return found
+    said = structs.replace(request, messages=compactions.without_trigger(request.messages))
+    if limits.validates and (
+        found := malformed(structs.replace(asked, request=said), limits, may_end_with_reply=True)
+    ):
+        return found
+    return _too_much(request, limits, size)
+
+
+def malformed(
+    asked: ReadRequest, limits: ProviderLimits, *, may_end_with_reply: bool = False
+) -> Refuse | None:
     """The first rule of the dialect that the conversation breaks."""
     request = asked.request
     broken = verify(
@@ -262,6 +281,8 @@ def malformed(asked: ReadRequest, limits: ProviderLimits) -> Refuse | None:
         fixed_breakpoints=count_fixed_breakpoints(request.fixed),
     )
     broken = tuple(one for one in broken if limits.is_strict or is_refused(one, request.dialect))
+    if may_end_with_reply:
+        broken = tuple(one for one in broken if one.rule != "ends_with_assistant")
     if broken:
         return Refuse(400, _refusal_text(broken[0], asked))
     return next(_altered_reasoning(asked, limits), None)
@@ -316,7 +337,7 @@ def _altered_reasoning(asked: ReadRequest, limits: ProviderLimits) -> Iterator[R
 
 def chains_of(messages: Sequence[Message], limits: ProviderLimits) -> list[bytes]:
     """The hash that reasoning is bound to at each message, and after the last one."""
-    return [b"", *chain_of(messages)] if limits.binds_thinking else [b""] * (len(messages) + 1)
+    return [b"", *compactions.chains(messages)] if limits.binds_thinking else [b""] * (len(messages) + 1)
 
 
 def _invalid_reasoning(request: Request, index: int, part: int) -> Refuse:

@@ -25,6 +25,7 @@ from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.message import DialectName
 from refold.model.tokens import TokenCounter
 from refold.testing import anthropic, chat, responses
+from refold.testing.compactions import is_wanted, told
 from refold.testing.provider import (
     Biller,
     ScaledCounter,
@@ -226,7 +227,11 @@ class ScriptedUpstream:
         cache_minimum: int = 1_024,
         clock: Callable[[], float] = time.monotonic,
         model: str = "scripted",
+        compaction: Scripted | None = told,
     ) -> None:
+        """`compaction` answers requests for a compaction, each with the text of one; None refuses them, as a provider
+        without compactions does.
+        """
         self.url = ""
         """The address of the running server, without a path."""
         self.model = model
@@ -256,6 +261,7 @@ class ScriptedUpstream:
         counter = counter if count_factor == 1 else ScaledCounter(counter, count_factor)
         biller = Biller(counter, cache_minimum, clock)
         self._provider = ScriptedProvider(Script([*answers], otherwise), limits, biller)
+        self._provider.compaction = compaction
         self._failure: Exception | None = None
         self._runner: web.AppRunner | None = None
         self._thread: Thread | None = None
@@ -275,6 +281,15 @@ class ScriptedUpstream:
     def answers(self) -> list[Scripted]:
         """The remaining answers; append to it at any time."""
         return self._provider.script.answers
+
+    @property
+    def compaction(self) -> Scripted | None:
+        """The answer to requests for a compaction; may be changed at any time."""
+        return self._provider.compaction
+
+    @compaction.setter
+    def compaction(self, scripted: Scripted | None) -> None:
+        self._provider.compaction = scripted
 
     def script(self, *answers: Scripted, otherwise: Scripted | None = None) -> None:
         """Replace the script by these answers, and `otherwise` after them."""
@@ -337,6 +352,7 @@ class ScriptedUpstream:
             [
                 web.post("/v1/chat/completions", partial(self._reply, CHAT)),
                 web.post("/v1/responses", partial(self._reply, RESPONSES)),
+                web.post("/v1/responses/compact", partial(self._reply, RESPONSES)),
                 web.post("/v1/messages", partial(self._reply, ANTHROPIC)),
                 web.post("/v1/messages/count_tokens", partial(self._count, ANTHROPIC)),
                 web.post("/v1/responses/input_tokens", partial(self._count, RESPONSES)),
@@ -364,7 +380,12 @@ class ScriptedUpstream:
     async def _reply(self, dialect: Dialect, http: web.Request) -> web.StreamResponse:
         provider = self._provider
         asked, wrong = provider.receive(dialect, http.path, http.headers, await http.read())
-        answer = wrong if wrong is not None else await provider.answer(asked)
+        if wrong is not None:
+            answer: Answer = wrong
+        elif is_wanted(asked.received):
+            answer = await provider.compact(asked)
+        else:
+            answer = await provider.answer(asked)
         provider.answered.append(answer)
         return await OpenRequest(http, asked.received, partial(provider.speak, asked)).send(answer)
 

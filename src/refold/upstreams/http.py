@@ -49,6 +49,7 @@ from refold.model.window import Fixed, Ttl, Window
 from refold.ports.models import Ask
 from refold.text_work import run_text_act, run_text_work
 from refold.upstreams.provider import Provider, ProviderKey, Retries
+from refold.wire.anthropic import beta_for, with_beta
 from refold.wire.error import ErrorBody, answer_error, decode_error
 from refold.wire.json_codec import MAX_BODY_BYTES, NULL, write
 from refold.wire.reply import Reply, StreamReader, decode_reply
@@ -304,33 +305,34 @@ class Connection:
 
     @asynccontextmanager
     async def post(
-        self, body: bytes, accept: str, until: float, *, under: str = ""
+        self, body: bytes, accept: str, until: float, *, under: str = "", beta: str = ""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The provider's response. If the key is refused and a key command is configured, the key is renewed
         once.
 
         `under` is appended to the path: providers count the tokens of a request below the path that would
-        answer it.
+        answer it. `beta` is a feature of Anthropic's that the request needs, besides those of the settings.
         """
         url, key = self._url + under, await self._key.headers()
-        response = await self._send(url, body, {"accept": accept, **key}, until)
+        response = await self._send(url, body, {"accept": accept, **key}, until, beta)
         try:
             if response.status == 401 and await self._key.renew(key):
                 response.close()
                 renewed = {"accept": accept, **await self._key.headers()}
-                response = await self._send(url, body, renewed, until)
+                response = await self._send(url, body, renewed, until, beta)
             yield response
         finally:
             response.close()
 
     async def _send(
-        self, url: str, body: bytes, headers: dict[str, str], until: float
+        self, url: str, body: bytes, headers: dict[str, str], until: float, beta: str = ""
     ) -> aiohttp.ClientResponse:
+        own = with_beta(self._own, beta) if beta else self._own
         async with self._waiting(self._provider.timeouts.first_byte_s, until):
             return await self._session.post(
                 url,
                 data=BytesIO(body),
-                headers={**self._headers, **headers, **self._own},
+                headers={**self._headers, **headers, **own},
                 allow_redirects=False,
                 proxy=self._provider.proxy or None,
             )
@@ -372,6 +374,26 @@ class Connection:
 
 
 # Request bodies
+
+
+def compaction_body(ask: Ask, provider: Provider, dialect: Dialect) -> bytes:
+    """The body of a request for a compaction. It has no parameters of a reply: providers refuse them here.
+
+    Raises:
+        WireError: a message cannot be written in this format.
+    """
+    fields: dict[str, object] = {"model": provider.model}
+    if dialect.name == "anthropic":
+        wish = {"type": "summarize", **({"instructions": ask.instructions} if ask.instructions else {})}
+        fields |= {"max_tokens": ask.max_output, "compaction": wish}
+        if ask.tools:
+            fields["tools"] = translate_tools(ask.tools, dialect) or None
+        if ask.is_cached:
+            fields["cache_control"] = {"type": "ephemeral"}
+    raws = {key: _raw(value) for key, value in fields.items() if value is not None}
+    return encode_request(
+        Request(dialect, (), fields=raws), _messages(ask, dialect), system=_system(ask, dialect)
+    )
 
 
 def request_body(
@@ -462,6 +484,8 @@ is remembered.
 """
 
 
+_COMPACTED_UNDER = {"anthropic": "", "responses": "/compact"}
+"""Where a request for a compaction goes, below the path of the format."""
 _COUNTED_UNDER = {"anthropic": "/count_tokens", "responses": "/input_tokens"}
 
 
@@ -489,6 +513,9 @@ class HttpUpstream:
         return self._provider.name
 
     async def ask(self, ask: Ask) -> Reply:
+        if ask.compacts and self._dialect.name not in _COMPACTED_UNDER:
+            reason = f"has no compaction in the format {self._dialect.name}"
+            raise UpstreamError(f"{self._provider.name} {reason}", reason=reason)
         async with aclosing(self._items(ask, stream=False)) as items:
             async for item in items:
                 if isinstance(item, Reply):
@@ -509,7 +536,8 @@ class HttpUpstream:
 
     async def _count(self, ask: Ask, under: str, until: float) -> AsyncGenerator[int, None]:
         body = await run_text_work(ask.characters, count_body, ask, self._provider, self._dialect)
-        async with self._connection.post(body, _JSON, until, under=under) as response:
+        beta = beta_for(ask.messages, self._dialect)
+        async with self._connection.post(body, _JSON, until, under=under, beta=beta) as response:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response, ask, until)
             found = await self._connection.body(response, until, MAX_ERROR_BYTES)
@@ -525,12 +553,17 @@ class HttpUpstream:
         )
 
     async def _try(self, ask: Ask, *, stream: bool, until: float) -> AsyncGenerator[Delta | Reply, None]:
-        write = partial(
-            request_body, ask, self._provider, self._dialect, stream=stream, without=self._without
-        )
+        if ask.compacts:
+            write = partial(compaction_body, ask, self._provider, self._dialect)
+        else:
+            write = partial(
+                request_body, ask, self._provider, self._dialect, stream=stream, without=self._without
+            )
         body = await run_text_work(ask.characters, write)
         accept = _EVENTS if stream else _JSON
-        async with self._connection.post(body, accept, until) as response:
+        under = _COMPACTED_UNDER[self._dialect.name] if ask.compacts else ""
+        beta = beta_for(ask.messages, self._dialect, compacts=ask.compacts)
+        async with self._connection.post(body, accept, until, under=under, beta=beta) as response:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response, ask, until)
             if not response.headers.get("content-type", accept).startswith(_EVENTS):

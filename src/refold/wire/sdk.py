@@ -18,6 +18,7 @@ from refold.model.errors import UpstreamError, WireError
 from refold.model.message import Message, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool, Window
+from refold.wire.anthropic import BETA, beta_for
 from refold.wire.message import decode_message, encode_item, encode_prompt
 from refold.wire.reply import decode_usage
 from refold.wire.request import decode_tools, leading_prompt, write_breakpoints
@@ -154,13 +155,17 @@ class RequestFields:
         self._known: dict[int, tuple[Message, dict[str, object]]] = {}
 
     def fields(self, window: Window) -> dict[str, object]:
-        """Return the fields of a request: messages, and the system prompt if it has a field of its own."""
+        """Return the fields of a request: messages, the system prompt if it has a field of its own, and the header that a
+        compaction by Anthropic needs, in the form in which the official SDKs take it.
+        """
         window, dialect = write_breakpoints(window), window.fixed.dialect
         sent = (*prompt_messages(window), *window.sent)
         known = {id(message): self._spelled(message, window) for message in sent}
         self._known = known
         messages = [known[id(message)][1] for message in sent]
-        return {**plain_prompt(window), dialect.messages_key: messages}
+        beta = beta_for(window.summaries, dialect)
+        headers = {"extra_headers": {BETA: beta}} if beta else {}
+        return {**plain_prompt(window), dialect.messages_key: messages, **headers}
 
     def _spelled(self, message: Message, window: Window) -> tuple[Message, dict[str, object]]:
         found = self._known.get(id(message))

@@ -129,8 +129,8 @@ def chat(
         typer.Option(
             "--summariser",
             metavar=SUMMARISER_METAVAR,
-            help="The model that writes the summaries: PROVIDER:MODEL or MODEL@URL. Default: the setting "
-            "summariser.models, else the model of the chat.",
+            help="The model that writes the summaries: PROVIDER:MODEL or MODEL@URL; native for compactions by the "
+            "provider of the chat. Default: the setting summariser.models, else the model of the chat.",
             show_default=False,
         ),
     ] = "",
@@ -391,11 +391,15 @@ async def _open(
     from refold.cli.settings import policy_here
     from refold.config.upstream import summarisers_of
     from refold.engine.engine import used_window
-    from refold.engine.settings import ConversationSettings, open_summariser
-    from refold.upstreams.provider import complete, provider_of
+    from refold.engine.settings import NATIVE, ConversationSettings, open_summariser
+    from refold.upstreams.provider import Provider, complete, provider_of
 
     provider, policy = complete(chosen.provider), policy_here(options.preset)
-    named = (provider_of(options.summariser, key_env=options.key_env),) if options.summariser else ()
+    named: tuple[Provider, ...] = ()
+    if options.summariser == NATIVE:
+        named = (Provider(NATIVE),)
+    elif options.summariser:
+        named = (provider_of(options.summariser, key_env=options.key_env),)
     settings = ConversationSettings(
         model=provider.model,
         window=options.window or chosen.window,

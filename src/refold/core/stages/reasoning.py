@@ -16,6 +16,7 @@ from refold.core.view import turn_starts
 from refold.model.message import Message, Reasoning
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
+REASONING_STAGE = "drop_reasoning"
 _REASON = "thinking of an earlier turn"
 
 
@@ -32,8 +33,8 @@ class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
             for index in thoughtful
             if index not in whole
         }
-        shortened = changed("drop_reasoning", shown, rest, room, lambda _: _REASON)
-        result = removed("drop_reasoning", shortened.shown, whole, _REASON)
+        shortened = changed(REASONING_STAGE, shown, rest, room, lambda _: _REASON)
+        result = removed(REASONING_STAGE, shortened.shown, whole, _REASON)
         return structs.replace(result, edits=(*shortened.edits, *result.edits))
 
 

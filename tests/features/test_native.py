@@ -1,0 +1,506 @@
+"""N13: a conversation is compacted by its own provider, through the official SDKs, and stays portable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+import refold
+from refold.core.fold import has_thoughts
+from refold.engine import summary_jobs
+from refold.engine.archive import pack, unpack
+from refold.model.message import holds_compaction
+from refold.model.summary import Summary
+from refold.stores.memory import MemoryStore
+from refold.testing import Body, Received, Refuse, Reset, Say, ScriptedUpstream, garbage, say, think
+from tests.gateway.conftest import Served, served, target_for
+from tests.gateway.recall_clients import CLIENTS
+
+WINDOW = 8_000
+FILLER = "The tide tables of the northern harbours list wind, depth and swell for every hour. " * 40
+FORMATS = ["anthropic", "responses"]
+KEYS = {"x_api_key": "client-key", "authorization": "Bearer client-key"}
+THINKS: dict[str, Any] = {"max_tokens": 1_200, "thinking": {"type": "enabled", "budget_tokens": 1_024}}
+SAYS = "The code word is ZEBRA-41. The user reads out tide tables of the northern harbours."
+BLOCK = re.compile(rb'\{"type":"compaction","content"[^{}]*\}|\{"id":"cmp_[^{}]*\}')
+
+
+def native(provider: ScriptedUpstream, **more: Any) -> Any:
+    return served(provider, **{"window": WINDOW, "summariser_models": "native", **more})
+
+
+def replier(received: Received) -> Say:
+    """Long replies, as OpenAI's compactions keep the user's messages; a summary if one is asked for."""
+    if b"checkpoint" in received.body.lower()[-6_000:]:
+        return say("## Goal\nThe user reads out tide tables of the northern harbours.\n")
+    return say(f"Noted. {FILLER}")
+
+
+def thinker(received: Received) -> Say:
+    return say(think(f"Thought {received.number}."), *replier(received).parts)
+
+
+def asked(provider: ScriptedUpstream) -> list[Received]:
+    """The requests for a compaction."""
+    marks = b'"compaction":{"type":"sum', b'"compaction": {"type": "sum'
+    return [
+        one
+        for one in provider.requests
+        if one.path.endswith("/compact") or any(mark in one.body for mark in marks)
+    ]
+
+
+def with_item(provider: ScriptedUpstream) -> list[Received]:
+    """The requests for a reply that hold a compaction."""
+    made = asked(provider)
+    return [one for one in provider.requests if one not in made and any(map(holds_compaction, one.messages))]
+
+
+def refusals(provider: ScriptedUpstream) -> list[object]:
+    return [
+        one for one in provider.answered if not isinstance(one, Say) and getattr(one, "status", 200) != 200
+    ]
+
+
+def item_in(body: bytes) -> bytes:
+    """The bytes of the one compaction in a body."""
+    (found,) = BLOCK.findall(body)
+    return found
+
+
+async def settle() -> None:
+    """Wait for the summaries that are being written."""
+    while summary_jobs._running:
+        await asyncio.wait({*summary_jobs._running})
+
+
+async def compacted(gate: Served, client: Any, *, turns: int = 5, keep: int = 2_000) -> str:
+    """Talk for some turns, and compact on request. Returns the name of the conversation."""
+    for turn in range(turns):
+        planted = "" if turn else " The code word is ZEBRA-41."
+        await client.ask(f"Turn {turn}: harbour {turn}.{planted}")
+    (listed,) = await gate.store.conversations("local")
+    path = f"/refold/conversations/{listed.id}/compact"
+    status, _, body = await gate.post(path, msgspec.json.encode({"keep": keep}), **KEYS)
+    assert status == 200, body
+    return listed.id
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_a_long_conversation_is_compacted_by_its_own_provider(wire, stream):
+    is_thinking = wire == "anthropic"
+    model = thinker if is_thinking else replier
+    async with (
+        ScriptedUpstream(otherwise=model, window=WINDOW, strict=True, binds_thinking=is_thinking) as provider,
+        native(provider) as gate,
+        CLIENTS[wire](gate, stream=stream, **(THINKS if is_thinking else {})) as client,
+    ):
+        for turn in range(16):
+            await client.ask(f"Turn {turn}: harbour {turn}.")
+            await settle()
+        (listed,) = await gate.store.conversations("local")
+        calls = [one for one in await gate.store.calls("local", listed.id) if one.kind == "summary"]
+    assert refusals(provider) == []
+    assert len(asked(provider)) >= 2
+    assert len(with_item(provider)) > len(asked(provider))
+    assert all(one.upstream == "scripted" and one.usage.prompt for one in calls)
+    # Each compaction is sent back as it was given, and a later one was made of the one before it.
+    made = {item_in(one.content) for one in provider.answered if isinstance(one, Body)}
+    assert {item_in(one.body) for one in with_item(provider)} <= made
+    assert any(map(holds_compaction, asked(provider)[-1].messages))
+
+
+@pytest.mark.feature("N13")
+async def test_thoughts_after_the_compaction_stay_valid_and_the_header_is_sent():
+    async with (
+        ScriptedUpstream(otherwise=thinker, window=WINDOW, strict=True, binds_thinking=True) as provider,
+        native(provider) as gate,
+        CLIENTS["anthropic"](gate, stream=False, **THINKS) as client,
+    ):
+        await compacted(gate, client)
+        await client.ask("And now?")
+        await client.ask("And then?")
+    assert refusals(provider) == []
+    for one in with_item(provider):
+        first, second, *_ = one.messages
+        assert holds_compaction(first)
+        assert has_thoughts(second) or has_thoughts(one.messages[2])
+        assert "compact-2026-09-04" in one.headers["anthropic-beta"]
+    assert len(with_item(provider)) == 2
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_another_model_reads_the_text_and_the_maker_its_own_bytes_again(wire):
+    async with (
+        ScriptedUpstream(otherwise=replier, window=WINDOW, compaction=SAYS) as provider,
+        native(provider) as gate,
+        CLIENTS[wire](gate, stream=False) as client,
+    ):
+        await compacted(gate, client)
+        await client.ask("One.")
+        made = item_in(provider.requests[-1].body)
+        client.fields["model"] = "gpt-5-mini"
+        await client.ask("Two.")
+        other = provider.requests[-1]
+        client.fields["model"] = "gpt-5"
+        await client.ask("Three.")
+        again = provider.requests[-1]
+    assert not any(map(holds_compaction, other.messages))
+    text = "\n".join(message.text for message in other.messages)
+    assert "ZEBRA-41" in text
+    assert item_in(again.body) == made
+    assert refusals(provider) == []
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_another_upstream_reads_the_text(wire):
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS) as first,
+        ScriptedUpstream(otherwise=replier, compaction=None) as second,
+        served(
+            first,
+            targets=[
+                target_for(first, name="first", window=WINDOW, fallback=("second",)),
+                target_for(second, name="second", window=WINDOW),
+            ],
+            summariser_models="native",
+        ) as gate,
+        CLIENTS[wire](gate, stream=False) as client,
+    ):
+        await compacted(gate, client)
+        first.script(Refuse(529), otherwise=replier)
+        await client.ask("One.")
+        await client.ask("Two.")
+    (elsewhere,) = second.requests
+    assert not any(map(holds_compaction, elsewhere.messages))
+    assert "compact-2026" not in elsewhere.headers.get("anthropic-beta", "")
+    assert any(map(holds_compaction, first.requests[-1].messages))
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_the_author_is_told_and_an_undo_brings_all_messages_back(wire):
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider,
+        native(provider) as gate,
+        CLIENTS[wire](gate, stream=False) as client,
+    ):
+        name = await compacted(gate, client)
+        _, headers, _ = await _once_more(gate, wire, client)
+        assert headers["x-refold-summary"] == "native gpt-5"
+        status, _, _ = await gate.post(f"/refold/conversations/{name}/undo", b"{}", **KEYS)
+        assert status == 200
+        await client.ask("And now?")
+    last = provider.requests[-1]
+    assert not any(map(holds_compaction, last.messages))
+    assert len(last.messages) == 2 * 5 + 1
+
+
+async def _once_more(gate: Served, wire: str, client: Any) -> tuple[int, dict[str, str], bytes]:
+    path, key = ("/v1/messages", "messages") if wire == "anthropic" else ("/v1/responses", "input")
+    said = {**client.fields, key: [*client.history, {"role": "user", "content": "Go on."}]}
+    return await gate.post(path, msgspec.json.encode(said), **KEYS)
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_a_fork_before_the_compaction_has_nothing_of_it(wire):
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider,
+        native(provider) as gate,
+        CLIENTS[wire](gate, stream=False) as client,
+    ):
+        await compacted(gate, client)
+        client.history = client.history[:2]
+        await client.ask("Something else.")
+    last = provider.requests[-1]
+    assert len(last.messages) == 3
+    assert not any(map(holds_compaction, last.messages))
+
+
+# Failures
+
+HUGE = "tide " * 60_000
+ANSWER = {"id": "m", "type": "message", "role": "assistant", "model": "gpt-5", "usage": {}}
+FAULTS: dict[str, tuple[str, Any, str]] = {
+    "garbage": ("both", garbage(), "answered with neither a reply nor an error"),
+    "an error": ("both", Refuse(400, "no"), "answered 400"),
+    "no such path": ("both", Refuse(404), "answered 404"),
+    "overloaded": ("both", Refuse(500), "answered 500"),
+    "a reset": ("both", Reset(), "broke the connection"),
+    "huge": ("both", say(HUGE), "more than a quarter of the window"),
+    "an ordinary reply": (
+        "both",
+        Body.of(
+            200,
+            {
+                **ANSWER,
+                "content": [{"type": "text", "text": "Hello."}],
+                "stop_reason": "end_turn",
+                "output": [{"type": "message", "role": "assistant", "content": []}],
+            },
+        ),
+        "ended with end_turn|without a compaction",
+    ),
+    "nothing": (
+        "both",
+        Body.of(200, {**ANSWER, "content": [], "stop_reason": "end_turn", "output": []}),
+        ".",
+    ),
+    "a cut text": ("anthropic", say("Cut", finish="length"), "ended with max_tokens"),
+    "a refusal": ("anthropic", say("No.", finish="refusal"), "ended with refusal"),
+    "no signature": (
+        "anthropic",
+        Body.of(
+            200,
+            {**ANSWER, "content": [{"type": "compaction", "content": SAYS}], "stop_reason": "compaction"},
+        ),
+        "without a signature",
+    ),
+    "two blocks": (
+        "anthropic",
+        Body.of(
+            200,
+            {
+                **ANSWER,
+                "content": 2 * [{"type": "compaction", "content": SAYS, "signature": "x"}],
+                "stop_reason": "compaction",
+            },
+        ),
+        "without a compaction",
+    ),
+    "an empty seal": (
+        "responses",
+        Body.of(200, {"output": [{"type": "compaction", "id": "cmp_1", "encrypted_content": ""}]}),
+        "without a compaction",
+    ),
+}
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize(
+    ("wire", "fault"),
+    [(wire, name) for name, (only, _, _) in FAULTS.items() for wire in FORMATS if only in ("both", wire)],
+)
+async def test_without_a_usable_compaction_the_model_writes_and_the_reason_is_told(wire, fault, caplog):
+    _, answer, why = FAULTS[fault]
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=answer) as provider,
+        native(provider) as gate,
+        CLIENTS[wire](gate, stream=False) as client,
+    ):
+        await compacted(gate, client)
+        _, headers, _ = await _once_more(gate, wire, client)
+    told = headers["x-refold-summary"]
+    assert told.startswith("model gpt-5; the provider did not compact: ")
+    assert re.search(why, told)
+    assert "without the summariser: the provider did not compact" in caplog.text
+    assert not with_item(provider)
+
+
+@pytest.mark.feature("N13")
+async def test_a_provider_without_compactions_is_asked_for_one_only_once():
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=None) as provider,
+        native(provider) as gate,
+        CLIENTS["responses"](gate, stream=False) as client,
+    ):
+        await compacted(gate, client)
+        await compacted(gate, client)
+    assert len(asked(provider)) == 1
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_a_compaction_that_the_provider_does_not_take_back_is_replaced_by_its_text(wire):
+    block = {"type": "compaction", "content": SAYS, "signature": "of another model"}
+    sealed = {"type": "compaction", "encrypted_content": "cmp1.b3RoZXI.00.of-another-model"}  # without an id
+    answer = {**ANSWER, "content": [block], "stop_reason": "compaction", "output": [sealed]}
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=Body.of(200, answer)) as provider,
+        native(provider) as gate,
+        CLIENTS[wire](gate, stream=False) as client,
+    ):
+        await compacted(gate, client)
+        await client.ask("And now?")
+        await client.ask("And then?")
+    assert len(refusals(provider)) == 1
+    assert len(with_item(provider)) == 1
+    text = "\n".join(message.text for message in provider.requests[-1].messages)
+    assert "ZEBRA-41" in text
+
+
+@pytest.mark.feature("N13")
+async def test_secrets_are_not_given_to_a_compaction_that_is_stored():
+    async with (
+        ScriptedUpstream(otherwise=replier) as provider,
+        native(provider) as gate,
+        CLIENTS["anthropic"](gate, stream=False) as client,
+    ):
+        await client.ask("My key is sk-ant-api03-" + "Ab3dE5fG7h" * 9 + ". Keep it.")
+        await compacted(gate, client)
+    assert asked(provider) == []
+
+
+# Clients that have the provider compact
+
+
+@pytest.mark.feature("N13")
+async def test_a_client_that_asks_for_a_compaction_gets_one_of_all_messages():
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider,
+        native(provider, window=6_000) as gate,
+        gate.anthropic() as sdk,
+    ):
+        history: list[Any] = []
+        for turn in range(4):
+            history.append({"role": "user", "content": f"Turn {turn}. {FILLER[:2_000]}"})
+            history.append({"role": "assistant", "content": FILLER[:2_000]})
+        fields: dict[str, Any] = {"model": "gpt-5", "max_tokens": 500, "betas": ["compact-2026-09-04"]}
+        block = await sdk.beta.messages.create(messages=history, compaction={"type": "summarize"}, **fields)
+        (whole,) = provider.requests
+        told = [{"role": "assistant", "content": [one.to_dict() for one in block.content]}]
+        await sdk.beta.messages.create(messages=[*told, {"role": "user", "content": "Go on."}], **fields)
+    assert block.stop_reason == "compaction"
+    assert len(whole.messages) == 8
+    assert len(provider.requests) == 2
+    assert holds_compaction(provider.requests[-1].messages[0])
+    assert refusals(provider) == []
+
+
+@pytest.mark.feature("N13")
+async def test_a_request_with_context_management_of_its_own_passes_and_holds_no_compaction_of_ours():
+    managed = {"edits": [{"type": "clear_tool_uses_20250919"}, {"type": "compact_20260112"}]}
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider,
+        native(provider) as gate,
+        CLIENTS["anthropic"](gate, stream=False) as client,
+    ):
+        await compacted(gate, client)
+        client.fields["extra_body"] = {"context_management": managed}
+        await client.ask("And now?")
+        own = provider.requests[-1]
+        client.fields["extra_body"] = {"context_management": {"edits": managed["edits"][:1]}}
+        await client.ask("And then?")
+    assert json.loads(own.body)["context_management"] == managed
+    assert not any(map(holds_compaction, own.messages))
+    assert "ZEBRA-41" in "\n".join(message.text for message in own.messages)
+    assert any(map(holds_compaction, provider.requests[-1].messages))
+
+
+@pytest.mark.feature("N13")
+async def test_a_trigger_of_codex_is_not_answered_by_a_compaction_of_ours_first():
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider,
+        native(provider, window=6_000) as gate,
+        gate.openai() as sdk,
+    ):
+        history: list[Any] = [
+            {"role": role, "content": f"{turn} {FILLER[:2_000]}"}
+            for turn in range(4)
+            for role in ("user", "assistant")
+        ]
+        trigger: Any = {"type": "compaction_trigger"}
+        made = await sdk.responses.create(model="gpt-5", input=[*history, trigger])
+    assert [one.type for one in made.output] == ["compaction"]
+    (whole,) = provider.requests
+    assert len(whole.messages) == 9
+
+
+# The library, archives and old rows
+
+
+async def _talk(engine: refold.Engine, provider: ScriptedUpstream, wire: str) -> refold.Conversation:
+    talk = await engine.conversation(
+        "ships",
+        model="gpt-5",
+        format=wire,
+        window=WINDOW,
+        summariser=f"native@{provider.url}/v1",
+    )
+    for turn in range(6):
+        await talk.add({"role": "user", "content": f"Turn {turn}: harbour {turn}."})
+        await talk.add({"role": "assistant", "content": f"Noted {turn}. {FILLER}"})
+    await talk.compact(keep=2_000)
+    await talk.add({"role": "user", "content": "Go on."})
+    return talk
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_the_library_asks_sends_exports_imports_and_examines(wire, monkeypatch, tmp_path):
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "key")
+    key = "messages" if wire == "anthropic" else "input"
+    first, second = f"sqlite:///{tmp_path}/one.db", f"sqlite:///{tmp_path}/two.db"
+    async with ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider:
+        async with refold.Engine(first) as engine:
+            talk = await _talk(engine, provider, wire)
+            fields = await talk.context()
+            status = await talk.status()
+            assert status.summary.author == "native"
+            assert json.dumps(fields[key]).count('"type": "compaction"') == 1
+            headers = fields.get("extra_headers", {})
+            assert headers == ({"anthropic-beta": "compact-2026-09-04"} if wire == "anthropic" else {})
+            (change,) = [one for one in await talk.compactions() if one.kind == "summarise"]
+            assert (await talk.diff(change)).after.lead.is_native
+            assert await engine.examine("ships") == []
+            archive = [chunk async for chunk in pack(engine.store, [engine.owner])]
+        async with refold.Engine(first) as engine:  # loaded from the store
+            talk = await engine.conversation("ships", model="gpt-5", format=wire, window=WINDOW)
+            assert (await talk.context())[key] == fields[key]
+            await talk.reconfigure(model="gpt-5-mini")
+            assert '"type": "compaction"' not in json.dumps((await talk.context())[key])
+            await talk.reconfigure(model="gpt-5")
+            assert (await talk.context())[key] == fields[key]
+        async with refold.Engine(second) as engine:
+            assert not [one.fault async for one in unpack(engine.store, archive) if one.fault]
+            talk = await engine.conversation("ships", model="gpt-5", format=wire, window=WINDOW)
+            assert (await talk.context())[key] == fields[key]
+            assert await talk.undo()
+            assert len((await talk.context())[key]) == 13
+
+
+@pytest.mark.feature("N13")
+async def test_a_rerun_by_the_provider_replaces_a_digest(monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider,
+        refold.Engine(MemoryStore()) as engine,
+    ):
+        talk = await engine.conversation("ships", model="gpt-5", format="anthropic", window=WINDOW)
+        for turn in range(6):
+            await talk.add({"role": "user", "content": f"Turn {turn}."})
+            await talk.add({"role": "assistant", "content": f"Noted {turn}. {FILLER}"})
+        await talk.compact(keep=2_000)
+        assert (await talk.status()).summary.author == "digest"
+        assert await talk.rerun(summariser=f"native@{provider.url}")
+        assert (await talk.status()).summary.author == "native"
+
+
+def test_a_conversation_without_compactions_on_request_cannot_be_native():
+    with pytest.raises(refold.ConfigError, match="cannot be compacted by its provider"):
+        refold.Conversation("gpt-5", window=WINDOW, summariser="native")
+
+
+def test_native_stands_before_the_models():
+    from refold.config import resolve
+    from refold.config.layers import flag_layer
+
+    with pytest.raises(refold.SettingError, match="number 2 is native"):
+        resolve([flag_layer({"summariser.models": "openai:gpt-4o-mini,native"})])
+
+
+def test_a_summary_of_an_earlier_version_is_read():
+    old = msgspec.msgpack.encode({"text": "Told.", "first": 0, "last": 4, "tokens": 2, "kind": "model"})
+    found = msgspec.msgpack.decode(old, type=Summary)
+    assert (found.author, found.native) == ("model", None)
