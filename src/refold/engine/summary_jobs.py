@@ -361,8 +361,15 @@ class SummaryJobs:
 
         async def write() -> Summary | None:
             source = await self._source(state)
-            task = partial(source.task, request)
-            return await self.answer(question, request, task, source.text_size, is_awaited=self.is_awaited)
+            task = partial(source.shown_task, request)
+            return await self.answer(
+                question,
+                request,
+                task,
+                source.text_size,
+                is_awaited=self.is_awaited,
+                finish=source.with_text,
+            )
 
         spec = structs.replace(
             self.job_spec(question, write, self.recipe(summariser, state, "")), is_wanted=True
