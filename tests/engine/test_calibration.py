@@ -12,7 +12,7 @@ LONG = "word " * 2_000
 
 
 class Noting(MemoryStore):
-    """A store that counts what it is asked to keep, and how often a conversation is read anew."""
+    """A store that counts what it is asked to keep, and how many messages are read."""
 
     def __init__(self):
         super().__init__()
@@ -22,9 +22,10 @@ class Noting(MemoryStore):
         self.asked["commit"] += 1
         return await super().commit(seen, batch)
 
-    async def latest(self, head, size=None):
-        self.asked["load"] += 1
-        return await super().latest(head, size)
+    async def messages(self, head, first=0, last=None):
+        found = await super().messages(head, first, last)
+        self.asked["read"] += len(found)
+        return found
 
 
 async def opened(store, *models):
@@ -54,7 +55,7 @@ async def test_two_models_do_not_make_each_other_read_again():
     await one.add({"role": "assistant", "content": "ok"})
     await two.add("go on")
     await one.status()
-    assert store.asked == {"commit": 2, "load": 2}
+    assert store.asked == {"commit": 2, "read": 2}, "each reads the message of the other"
 
 
 @pytest.mark.feature("C3")

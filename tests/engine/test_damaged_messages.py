@@ -88,13 +88,25 @@ async def test_an_open_conversation_recalls_although_it_cannot_be_loaded_again(p
     async with refold.Engine(path, **SETTINGS) as engine:
         talk = await engine.conversation("good")
         async with refold.Engine(path, **SETTINGS) as other:
-            await (await other.conversation("good")).add("written elsewhere")
-        damage(path, "good", 1)
+            await (await other.conversation("good")).add("written elsewhere", "and damaged there")
+        damage(path, "good", 3)
         assert (await talk.recall("#m2"))["content"] == "written elsewhere"
         assert (await talk.recall("#m0"))["content"] == "hello from good"
         assert "#m2" in await talk.search("elsewhere")
-        with pytest.raises(Damaged, match="message 1 cannot be read"):
+        with pytest.raises(Damaged, match="message 3 cannot be read"):
             await talk.add("not while it is damaged")
+
+
+async def test_an_open_conversation_goes_on_with_a_message_that_was_damaged_since(path):
+    async with refold.Engine(path, **SETTINGS) as engine:
+        talk = await engine.conversation("good")
+        async with refold.Engine(path, **SETTINGS) as other:
+            await (await other.conversation("good")).add("written elsewhere")
+        damage(path, "good", 1)
+        await talk.add("it holds what it has read")
+        said = [one["content"] for one in (await talk.context())["messages"]]
+        assert said[-2:] == ["written elsewhere", "it holds what it has read"]
+        assert await engine.examine("good"), "the doctor reads all of it"
 
 
 async def test_an_emptied_message_is_damaged_and_not_one_without_content(path):

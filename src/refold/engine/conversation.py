@@ -356,6 +356,8 @@ class Conversation:
         self._state, self._size = state_for(settings)
         self._is_open = self._is_stale = False
         self._unsettled: Unsettled | None = None
+        self._held: Head | None = None
+        """The head of the branch when the state was loaded or committed."""
         self._sent: SentWindow | None = None
         """The data of the last window, to be stored with the call that answers it."""
         self._lock, self._compacting = asyncio.Lock(), asyncio.Lock()
@@ -507,7 +509,8 @@ class Conversation:
         """Adopt an outcome that was stored: replace the state, queue the events, start a summary that is due.
         `session` was open before the commit.
         """
-        self._state = state = done.state
+        self._state, self._held = done.state, self._journal.head
+        state = done.state
         self._events.put(done.events)
         self._warn_of_unused_model(done.events)
         if (stated := state.limits.ignored) is not None:
@@ -548,7 +551,7 @@ class Conversation:
         elif asks:
             head = await self._journal.current_head()
             if head is None or head.place != self._journal.head.place:
-                await self._load()
+                await self._load(head)
             await self._follow_learned_window()
         state = self._jobs.with_prepared(self._state)
         return structs.replace(state, at=self._journal.clock())
@@ -581,9 +584,11 @@ class Conversation:
                 self._state = unsettled.state
         self._unsettled = None
 
-    async def _load(self) -> None:
+    async def _load(self, head: Head | None = None) -> None:
         self._is_stale = True
-        self._state = await self._journal.load(self._state, is_first=not self._is_open)
+        is_first, held = not self._is_open, self._held if self._is_open else None
+        self._state = await self._journal.load(self._state, head, is_first=is_first, held=held)
+        self._held = self._journal.head
         self._take_instructions()
         self._sent, self._is_stale, self._is_open = None, False, True
         self._state = await self._with_twins(self._state)

@@ -786,10 +786,19 @@ class Journal:
 
     # Reads
 
-    async def load(self, state: State, *, is_first: bool = False) -> State:
-        """Return the state as the store has it. Frame, patterns and receipts are taken from the given state."""
-        head = await self.current_head()
-        session = await self.store.session(head.owner, head.session) if head else None
+    async def load(
+        self, state: State, head: Head | None = None, *, is_first: bool = False, held: Head | None = None
+    ) -> State:
+        """Return the state as the store has it. Frame, patterns and receipts are taken from the given state.
+
+        `head` is that of the branch, if it was just read. `held` is the head at which the given state was read or committed. If nothing but messages and notes came since,
+        only these are read, and added to the state.
+        """
+        head = head or await self.current_head()
+        is_same = head is not None and head.session == self.session.id
+        session = (
+            self.session if is_same else await self.store.session(head.owner, head.session) if head else None
+        )
         if head is None or session is None:
             raise conversation_gone(self.head.conversation)
         await self._check_same(head)
@@ -797,28 +806,18 @@ class Journal:
         self.head, self.session, self._notes = head, session, notes.lasting
         self._fill_level = FillLevel()  # stored anew, because other programs may have added messages
         if self.keeps_content or head.next_seq != state.size:  # else the state in memory is the only copy
-            state = await self._read(state, notes)
+            state = await self._read(state, notes, held)
         state = await self._measured_here(state, is_first=is_first)
         return await self.with_learned_window(state) if is_first else state
 
-    async def _read(self, state: State, notes: Notes) -> State:
+    async def _read(self, state: State, notes: Notes, held: Head | None) -> State:
         head, before = self.head, state
-        holders = await self.store.pick(head, notes.secret) if notes.secret else []
-        secrecy = await run_text_work(
-            sum(len(one.body) for one in holders),
-            lambda: state.secrecy.restored(
-                notes.sensitive,
-                notes.secret,
-                [message for one in holders if (message := read_stored(one, head)) is not None],
-            ),
-        )
-        state = structs.replace(state, secrecy=secrecy)
-        latest = await self.store.latest(head, head.next_seq)
-        self.change = latest.id if latest else ""
-        self.raw = frozenset(await self.store.raw_arrivals(head, 0))
         self.instructions = await self.instructions.loaded(self.store, head)
-        folded = await self.shown_after(state, latest, head.next_seq)
-        folded = structs.replace(folded, settled=notes.settled, declined=notes.declined)
+        if held is not None and _is_extension(state, held, head, notes):
+            state = await self._extended(state, held, notes)
+        else:
+            state = await self._read_whole(state, notes)
+        folded = structs.replace(state.folded, settled=notes.settled, declined=notes.declined)
         state = structs.replace(
             state.showing(folded),
             in_vain=notes.in_vain,
@@ -837,6 +836,37 @@ class Journal:
             meter=structs.replace(state.meter, anchor=before.meter.anchor, ratio=before.meter.ratio),
             limits=structs.replace(state.limits, own=before.limits.own),
         ).with_calibration(before.calibration)
+
+    async def _extended(self, state: State, held: Head, notes: Notes) -> State:
+        """Return the state with the messages that were added since `held`, and with the pins."""
+        head, numbers = self.head, frozenset(notes.sensitive)
+        state = structs.replace(state, secrecy=structs.replace(state.secrecy, numbers=numbers))
+        folded = state.folded
+        if head.revision != held.revision:  # a pin is stored with the notes
+            folded = structs.replace(folded, pinned=frozenset(await self.store.pins(head)))
+        if head.next_seq > held.next_seq:
+            added = await self.originals(state, held.next_seq, head.next_seq)
+            size = sum(one.message.characters for one in added)
+            folded = await run_text_work(size, append_originals, folded, added)
+        return structs.replace(state, folded=folded)
+
+    async def _read_whole(self, state: State, notes: Notes) -> State:
+        """Return the state with the branch and its secrets as the store has them."""
+        head = self.head
+        holders = await self.store.pick(head, notes.secret) if notes.secret else []
+        secrecy = await run_text_work(
+            sum(len(one.body) for one in holders),
+            lambda: state.secrecy.restored(
+                notes.sensitive,
+                notes.secret,
+                [message for one in holders if (message := read_stored(one, head)) is not None],
+            ),
+        )
+        state = structs.replace(state, secrecy=secrecy)
+        latest = await self.store.latest(head, head.next_seq)
+        self.change = latest.id if latest else ""
+        self.raw = frozenset(await self.store.raw_arrivals(head, 0))
+        return structs.replace(state, folded=await self.shown_after(state, latest, head.next_seq))
 
     async def load_without_messages(self, state: State) -> State:
         """Return a state from which windows of the past can be rebuilt: no message of the present one is read."""
@@ -1113,6 +1143,18 @@ class Journal:
         head = self.head
         named = "\0".join((head.owner, head.conversation, head.branch, session, str(cut), recipe))
         return sha256(named.encode()).hexdigest()[:32]
+
+
+def _is_extension(state: State, held: Head, head: Head, notes: Notes) -> bool:
+    """Whether a branch has only got messages and notes since `held`, at which the state was read: no session began, the
+    messages were not shown otherwise, and the same ones of them are sensitive and hold secrets.
+    """
+    is_longer = (held.session, held.epoch) == (head.session, head.epoch) and held.next_seq <= head.next_seq
+    secrecy = state.secrecy
+    is_as_secret = secrecy.holders == frozenset(notes.secret) and secrecy.numbers == {
+        number for number in notes.sensitive if number < held.next_seq
+    }
+    return is_longer and state.size == held.next_seq and is_as_secret
 
 
 def without_content(batch: Batch) -> Batch:

@@ -572,6 +572,8 @@ class OwnerConversations:
         for _ in range(TRIES):
             held = self.table.find_by_end(seen.line.hashes, incoming) if is_live else None
             held = held if held and held[0].conversation.id not in self.off else None
+            # Then a commit would conflict: look what another process has stored.
+            held = held if held and not seen.skips_turns(held[1].known) else None
             live, found = held or await self._open(
                 incoming, seen.line, settings, upstream, damaged, is_earlier=is_earlier
             )
@@ -582,8 +584,10 @@ class OwnerConversations:
                     return await self._take(
                         live, incoming, seen, found, settings, upstream, damaged, is_answered=is_answered
                     )
-                except (Moved, HeldElsewhere):
-                    is_live = False  # the table is out of date: match with the store
+                except Moved:
+                    is_live = False  # another process has served this conversation: match with the store
+                except HeldElsewhere:
+                    is_live = False
                     if live.line is known:
                         self.table.drop(live)
                 except NeedsBranch:
@@ -812,6 +816,9 @@ class OwnerConversations:
                     if found and not found.goes_on:
                         found = KnownHistory(_place_in_fork(found.place, head), found.known)
             branch = head.branch
+            is_followed = found is not None and found.goes_on
+            if is_followed and (held := await self._follow(head, incoming)) is not None:
+                return held, found
             talk = await self.open_branch(head, settings, upstream)
         except Damaged as error:
             if matched is None:
@@ -853,6 +860,20 @@ class OwnerConversations:
         if head is None:
             raise StoreError("the conversation was deleted during the request", hint="send the request again")
         return head
+
+    async def _follow(self, head: Head, incoming: Incoming) -> LiveBranch | None:
+        """The branch in the table, brought up to date with the store: only the messages that another process has added are
+        read. None if it is not there.
+        """
+        live = self.table.find_by_branch(head.branch, incoming)
+        if live is None:
+            return None
+        try:
+            await live.conversation.load()
+        except (NotFound, Damaged):  # deleted and begun anew under the same name, or not to be read
+            self.table.drop(live)
+            return None
+        return live
 
     async def open_branch(
         self, head: Head, settings: ConversationSettings, upstream: str, *, finds_twins: bool = False

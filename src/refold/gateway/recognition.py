@@ -119,6 +119,14 @@ class DecodedLine(Struct, frozen=True):
         items = (self.line.history.item(at + self.line.offset) for at in range(known, len(self.line)))
         return tuple(decode_message(item, dialect) for item in items)
 
+    def skips_turns(self, known: int) -> bool:
+        """True if a reply follows a message of another role among the messages from number `known` on. A client adds the last
+        reply and then its own messages, so another process has answered in between.
+        """
+        roles = [one.role for one in self.messages[max(0, known - self.first) :]]
+        own = next((at for at, role in enumerate(roles) if role != "assistant"), len(roles))
+        return "assistant" in roles[own:]
+
 
 class KnownHistory(Struct, frozen=True):
     """The common prefix of a line and a stored branch: `place.size` messages of the branch are the first
@@ -290,6 +298,11 @@ class LiveBranches:
                     HistoryPlace(mark, talk.id, talk.branch, talk.size, talk.size), known
                 )
         return None
+
+    def find_by_branch(self, branch: str, incoming: Incoming) -> LiveBranch | None:
+        """A branch in this table by its id, if it is open for the model and the format of a request."""
+        live = self._live.get(branch)
+        return live if live is not None and live.serves(incoming) else None
 
     def note(self, live: LiveBranch, line: Line) -> None:
         """Enter a branch with its last request, and drop the least recently used branches above the memory
