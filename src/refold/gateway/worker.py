@@ -43,6 +43,10 @@ POLL_S = 2.0
 was lost."""
 AGAIN_S = 1.0
 """Pause before a worker that lost the database begins again."""
+UNKNOWN_UPSTREAM = "the worker does not know the upstream of the conversation"
+SAME_UPSTREAMS = "give workers the upstreams of the gateways; then `refold jobs --retry-all`"
+HOLDER = "a worker without the upstream"
+"""The holder of a lease that is given up at once."""
 
 _log = logging.getLogger("refold.worker")
 
@@ -191,6 +195,9 @@ class Worker:
 
     async def _write(self, order: SummaryOrder | SessionOrder, head: Head) -> JobResult:
         gateway = self._gateway
+        if order.upstream and order.upstream not in gateway.targets:
+            await self._refuse(order, UNKNOWN_UPSTREAM)
+            raise ConfigError(f"{UNKNOWN_UPSTREAM}: {order.upstream!r}", hint=SAME_UPSTREAMS)
         host, target = await gateway.host(order.owner), self._target(order, head)
         terms = host.terms(
             order.model, head.format, window=order.budget.window, url=target.url, alternates=target.alternates
@@ -210,7 +217,14 @@ class Worker:
     def _target(self, order: SummaryOrder | SessionOrder, head: Head) -> Target:
         targets = self._gateway.targets
         wire = DIALECTS[head.format].name  # type: ignore[index]
-        return targets.choose(order.model, wire, order.upstream if order.upstream in targets else "")[0]
+        return targets.choose(order.model, wire, order.upstream)[0]
+
+    async def _refuse(self, order: SummaryOrder | SessionOrder, reason: str) -> None:
+        """Mark a summary as failed, so that nobody goes on waiting for it, and `refold jobs` says why."""
+        if isinstance(order, SummaryOrder):
+            owner, store, now = order.owner, self._gateway.store, self._gateway.now()
+            if await store.claim(owner, order.id, HOLDER, now=now, until=now + self._settings.lease_s):
+                await store.give_up(owner, order.id, HOLDER, "failed", reason)
 
     async def _held_for(self, order: SummaryOrder | SessionOrder) -> float:
         """Seconds for which another process holds the lease of a job about the same session; 0 if none does."""
