@@ -904,23 +904,46 @@ def test_the_live_stream_ends_with_the_sign_out(anna, guarded):
     connection.close()
 
 
-async def test_a_session_tells_its_end():
-    now, sessions = 0.0, BrowserSessions(lambda: now)
+async def test_a_session_tells_its_end(monkeypatch):
+    monkeypatch.setattr("refold.dashboard.browser_access.FOLLOW_S", 0.01)
+    now, store = 0.0, MemoryStore()
+    sessions, elsewhere = (BrowserSessions(store, lambda: now) for _ in range(2))
     key = ClientKey(owner="anna", id="1", digest=b"")
-    cookies = [[(b"cookie", session_cookie(sessions.begin(key), is_secure=False).encode())] for _ in range(2)]
-    first, second = map(sessions.find, cookies)
-    waiting = asyncio.create_task(sessions.wait_for_end(first))
+    await store.add_key(key)
+    ids = [await sessions.begin(key) for _ in range(4)]
+    headers = [[(b"cookie", session_cookie(one, is_secure=False).encode())] for one in ids]
+    signed_out, signed_out_elsewhere, expired, revoked = [await sessions.find(one) for one in headers]
+    waiting = [asyncio.create_task(sessions.wait_for_end(one)) for one in (signed_out, signed_out_elsewhere)]
     await asyncio.sleep(0)
-    assert sessions.is_open(first)
+    assert not any(one.done() for one in waiting)
 
-    sessions.end(first)
+    await sessions.end(signed_out)
+    await elsewhere.end(signed_out_elsewhere)
 
-    await waiting
-    assert not sessions.is_open(first)
-    await sessions.wait_for_end(first)
+    await asyncio.gather(*waiting)
+    assert [await elsewhere.find(one) is None for one in headers] == [True, True, False, False]
+    waiting = [asyncio.create_task(sessions.wait_for_end(revoked))]
+    await asyncio.sleep(0)
+    await store.revoke_key("anna", "1", 1.0)
+    await asyncio.gather(*waiting)
     now = SESSION_S
-    assert not sessions.is_open(second)
-    await sessions.wait_for_end(second)
+    await sessions.wait_for_end(expired)
+    assert await sessions.find(headers[2]) is None
+
+
+async def test_the_store_has_digests_of_sessions_and_nothing_that_signs_a_browser_in():
+    store = MemoryStore()
+    sessions, key = BrowserSessions(store), ClientKey(owner="anna", id="1", digest=b"")
+    await store.add_key(key)
+    which = await sessions.begin(key)
+    secret = which.partition(".")[2]
+    ((mark, value),) = await store.all_learnt("anna", "browser")
+    found = await sessions.find([(b"cookie", f"refold_session={which}".encode())])
+    assert secret not in mark
+    assert secret.encode() not in value
+    assert found.token not in mark
+    for guess in (mark, f"1.{mark}", f"1.{found.token}", secret, f"2.{secret}", f".{secret}", "1."):
+        assert await sessions.find([(b"cookie", f"refold_session={guess}".encode())]) is None
 
 
 def test_a_session_ends_with_its_key(guarded, monkeypatch):
@@ -952,24 +975,30 @@ def test_a_client_with_a_key_in_a_header_reads_the_twins(guarded):
     assert [one["id"] for one in answer.json()["conversations"]] == ["talk of anna"]
 
 
-def test_sessions_end_after_twelve_hours_and_are_limited():
-    now = 1_000.0
+async def test_sessions_end_after_twelve_hours_and_are_limited():
+    now, store = 1_000.0, MemoryStore()
     names = iter(f"secret-{number}" for number in range(5_000))
-    sessions = BrowserSessions(lambda: now, lambda: next(names))
+    sessions = BrowserSessions(store, lambda: now, lambda: next(names))
     key = ClientKey(owner="anna", id="1", digest=b"")
-    first = sessions.begin(key)
+    await store.add_key(key)
+    first = await sessions.begin(key)
 
-    def find(which: str):
-        return sessions.find([(b"cookie", f"theme=dark; refold_session={which}".encode())])
+    async def find(which: str):
+        return await sessions.find([(b"cookie", f"theme=dark; refold_session={which}".encode())])
 
-    assert find(first).owner == "anna"
-    assert find("guess") is None
-    assert sessions.find([(b"cookie", b"refold_session=a"), (b"cookie", b"refold_session=b")]) is None
+    assert (await find(first)).owner == "anna"
+    assert await find("guess") is None
+    assert await sessions.find([(b"cookie", b"refold_session=a"), (b"cookie", b"refold_session=b")]) is None
     now += SESSION_S
-    assert find(first) is None
-    later = [sessions.begin(key) for _ in range(1_001)]
-    assert find(later[0]) is None
-    assert find(later[-1]) is not None
+    assert await find(first) is None
+    later = list[str]()
+    for _ in range(101):
+        now += 1
+        later.append(await sessions.begin(key))
+    assert await find(later[0]) is None
+    assert await find(later[1]) is not None
+    assert await find(later[-1]) is not None
+    assert len(await store.all_learnt("anna", "browser")) == 100
 
 
 def test_without_keys_only_names_of_this_machine_are_served(visitor, page):

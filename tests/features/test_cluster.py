@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -88,6 +89,34 @@ async def test_a_summary_with_the_clients_own_key_stays_in_its_gateway(tmp_path,
         client = Client("ships", authorization="Bearer clients-own")
         await talk(client, session, [address], lambda: DONE in last_sent(upstream))
         assert {one.headers["authorization"] for one in questions(upstream)} == {"Bearer clients-own"}
+
+
+@pytest.mark.feature("N9")
+async def test_a_worker_without_the_upstream_of_a_conversation_asks_no_other(tmp_path, database, capsys):
+    async with (
+        ScriptedUpstream(window=WINDOW, otherwise=either) as upstream,
+        ScriptedUpstream(window=WINDOW, otherwise=either) as another,
+        Cluster(
+            tmp_path, database, upstream.url, compaction_preset="opal", summariser_timeout_s="60"
+        ) as cluster,
+        aiohttp.ClientSession() as session,
+    ):
+        gateway = cluster.gateway()
+        for name in [name for name in cluster.env if name.startswith("REFOLD_UPSTREAMS_MAIN")]:
+            cluster.env[name.replace("MAIN", "OTHER")] = cluster.env.pop(name)
+        cluster.env["REFOLD_UPSTREAMS_OTHER_URL"] = f"{another.url}/v1"
+        address, worker = await gateway.ready(), cluster.worker()
+        await worker.ready()
+        client = Client("ships")
+        await talk(client, session, [address], lambda: "folded" in client.actions)
+
+        assert not questions(upstream)
+        assert not another.requests, "the conversation is no business of another provider"
+        assert client.slowest_s < 30, "nobody waits for a job that has failed"
+        await worker.until("does not know the upstream of the conversation: 'main'")
+        failed = (await jobs_of(database, capsys))["jobs"][0]
+        assert (failed["status"], failed["attempts"]) == ("failed", 1)
+        assert failed["error"] == "the worker does not know the upstream of the conversation"
 
 
 @pytest.mark.feature("N9")
@@ -291,3 +320,43 @@ def children(gateway: Part) -> list[int]:
     """The processes of a gateway that serve."""
     found = Path(f"/proc/{gateway.pid}/task/{gateway.pid}/children").read_text().split()
     return [int(one) for one in found]
+
+
+@pytest.mark.feature("N9")
+async def test_a_browser_that_signs_in_at_one_gateway_is_known_at_all(tmp_path, database, capsys):
+    assert await asyncio.to_thread(run, ["keys", "create", "anna", "--json", "--store", database]) == 0
+    key = json.loads(capsys.readouterr().out)["key"]
+    async with (
+        ScriptedUpstream(window=WINDOW, otherwise=either) as upstream,
+        Cluster(tmp_path, database, upstream.url) as cluster,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser,
+    ):
+        parts = [cluster.gateway(), cluster.gateway("--workers", "2")]
+        first, second = [await part.ready() for part in parts]
+
+        async def get(address: str, path: str = "/") -> tuple[int, str]:
+            # Each request has a connection of its own, so that it reaches any of the processes.
+            headers = {"connection": "close"}
+            async with browser.get(f"{address}{path}", allow_redirects=False, headers=headers) as answer:
+                return answer.status, await answer.text()
+
+        async def post(address: str, path: str, **form: str) -> int:
+            async with browser.post(f"{address}{path}", data=form, allow_redirects=False) as answer:
+                return answer.status
+
+        def token_in(page: str) -> str:
+            found = re.search(r'name="token" value="([0-9a-f]+)"', page)
+            assert found
+            return found[1]
+
+        assert (await get(second))[0] == 303
+        _, form = await get(first, "/sign-in")
+        assert await post(second, "/sign-in", token=token_in(form), key=key, next="/") == 303
+
+        for address in (first, second) * 4:
+            assert (await get(address))[0] == 200
+        # The form of one gateway is sent to another, and so is the end.
+        assert await post(first, "/sign-out", token="0" * 64) == 403
+        assert await post(second, "/sign-out", token=token_in((await get(first))[1])) == 303
+        for address in (first, second) * 4:
+            assert (await get(address))[0] == 303

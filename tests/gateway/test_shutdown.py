@@ -123,8 +123,7 @@ async def test_a_stream_ends_and_new_requests_are_refused_meanwhile(tmp_path, he
     assert '"one two"' in await exported(store)
 
 
-async def test_several_processes_refuse_connections_while_they_stop(tmp_path, held):
-    """A connection that no process accepts would wait until the last answer has ended."""
+async def test_several_processes_that_are_all_stopped_refuse_new_requests_as_one_does(tmp_path, held):
     store = f"sqlite:///{tmp_path}/talks.db"
     async with (
         asyncio.timeout(HANG_S),
@@ -134,14 +133,19 @@ async def test_several_processes_refuse_connections_while_they_stop(tmp_path, he
         stream = await client.chat.completions.create(model="m", messages=ASKED, stream=True)
         words = [(await anext(stream)).choices[0].delta.content]
         program.process.send_signal(signal.SIGTERM)
-        with pytest.raises(aiohttp.ClientConnectorError):  # noqa: PT012
-            while True:
-                try:
-                    await get(f"{program.url}/readyz")
-                except aiohttp.ClientConnectorError:
-                    raise
-                except aiohttp.ClientError:  # accepted by a process that has just ended
-                    continue
+        told, refused = (0, {}, {}), None
+        while told[0] != 503 or refused is None:
+            try:
+                told = await get(f"{program.url}/readyz")
+                twin = await client.chat.completions.create(model="m", messages=ASKED, stream=True)
+                await twin.close()
+            except openai.InternalServerError as error:
+                refused = error
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError, openai.APIConnectionError):
+                pass  # it was accepted by a process that has just ended
+        assert told[1] == {"status": "draining"}
+        assert (refused.status_code, refused.response.headers["retry-after"]) == (503, "1")
+        assert "being stopped" in str(refused)
         held.may_go_on.set()
         words += [chunk.choices[0].delta.content or "" async for chunk in stream]
         assert "".join(words) == "one two"

@@ -326,7 +326,7 @@ class _Page:
             state.get("admin", False),
             state.get("key_id", ""),
             session,
-            sessions.token(session.mark if session else ""),
+            session.token if session else sessions.token,
             self._dashboard.backend,
             sessions,
             self._dashboard.replays,
@@ -346,8 +346,7 @@ class _Page:
             raise ConfigError(NUL, hint="leave it out")
         if request.method == "POST":
             form = await read_form(request)
-            mark = visit.session.mark if visit.session else ""
-            visit.sessions.check_act(request.scope, mark, form.pop("token", ""))
+            visit.sessions.check_act(request.scope, visit.session, form.pop("token", ""))
             if any("\0" in value for value in form.values()):
                 raise ConfigError(NUL, hint="leave it out")
             visit = msgspec.structs.replace(visit, form=form)
@@ -390,24 +389,25 @@ class _Live:
         if session is None:
             await self._backend.stream(scope, receive, send)
             return
-        sessions = self._sessions
+        ended = asyncio.ensure_future(self._sessions.wait_for_end(session))
 
         async def receive_or_end() -> Message:
             """To the stream, the end of the session is the end of the connection."""
             asked = asyncio.ensure_future(receive())
-            ended = asyncio.ensure_future(sessions.wait_for_end(session))
             try:
                 await asyncio.wait((asked, ended), return_when=asyncio.FIRST_COMPLETED)
                 return asked.result() if asked.done() else {"type": "http.disconnect"}
             finally:
                 asked.cancel()
-                ended.cancel()
 
         async def send_while_open(message: Message) -> None:
-            if not message.get("body") or sessions.is_open(session):
+            if not message.get("body") or not ended.done():
                 await send(message)
 
-        await self._backend.stream(scope, receive_or_end, send_while_open)
+        try:
+            await self._backend.stream(scope, receive_or_end, send_while_open)
+        finally:
+            ended.cancel()
 
 
 def status_of(error: Exception) -> int:

@@ -20,7 +20,7 @@ async def show(visit: Visit) -> Rendered | Redirect:
 
 
 async def begin(visit: Visit) -> Rendered | Redirect:
-    """Sign in. The form has the token of the process, so that no other site can sign a browser in as somebody else."""
+    """Sign in. The form has a token of the store, so that no other site can sign a browser in as somebody else."""
     target = _target(visit.form.get("next", ""))
     try:
         key = await visit.backend.verify(visit.form.get("key", "").strip())
@@ -28,14 +28,14 @@ async def begin(visit: Visit) -> Rendered | Redirect:
         data = {"next": target, "problem": error.message}
         return Rendered("sign_in.html", data, "Sign in", status=401)
     if visit.session is not None:
-        visit.sessions.end(visit.session)
-    which = visit.sessions.begin(key)
+        await visit.sessions.end(visit.session)
+    which = await visit.sessions.begin(key)
     return Redirect(target, {"set-cookie": session_cookie(which, is_secure=_is_secure(visit))})
 
 
 async def end(visit: Visit) -> Rendered | Redirect:
     if visit.session is not None:
-        visit.sessions.end(visit.session)
+        await visit.sessions.end(visit.session)
     return Redirect(
         "/sign-in?done=signed-out", {"set-cookie": session_cookie("", is_secure=_is_secure(visit))}
     )

@@ -295,10 +295,10 @@ class Access:
 
     async def _signed_in(self, scope: Scope) -> BrowserSession | None:
         """The session of a browser, if its key is still valid."""
-        found = self._browsers.find(scope["headers"]) if self._browsers else None
+        found = await self._browsers.find(scope["headers"]) if self._browsers else None
         if found is None or self._browsers is None or await self._ring.is_valid(found.key_id, found.owner):
             return found
-        self._browsers.end(found)
+        await self._browsers.end(found)
         return None
 
     async def _identify(self, scope: Scope, presented: frozenset[str]) -> tuple[str, str, bool]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -53,8 +52,6 @@ class Handover(Struct, frozen=True):
     index: int
     is_first: bool
     """Whether it writes the notice for people."""
-    secret: str
-    """Signs the tokens of the page: a form of one child is sent to another."""
     local: LocalModel | None = None
 
 
@@ -72,7 +69,8 @@ class Child:
 
     def __init__(self, process: asyncio.subprocess.Process, ready: int, parent: int, index: int) -> None:
         self.process, self.index = process, index
-        self._ready, self._parent = ready, parent
+        self._ready, self._pipes = ready, (ready, parent)
+        self.serves = False
         self.began = time.monotonic()
         self.ended = asyncio.create_task(process.wait())
 
@@ -87,11 +85,26 @@ class Child:
         finally:
             loop.remove_reader(self._ready)
             waiting.cancel()
-        return bool(os.read(self._ready, 1)) if answers.is_set() else False
+        self.serves = answers.is_set() and bool(os.read(self._ready, 1))
+        return self.serves
 
     async def stop(self, seconds: float) -> None:
+        """Stop it while others serve: they take the new connections."""
         with suppress(ProcessLookupError):
             self.process.terminate()
+        await self._end_within(seconds)
+
+    async def end(self, seconds: float) -> None:
+        """Stop it with all others: it refuses new requests as one process alone does. The end of the pipe tells it; one that does
+        not serve yet is just ended.
+        """
+        self.close()
+        if not self.serves:
+            with suppress(ProcessLookupError):
+                self.process.terminate()
+        await self._end_within(seconds)
+
+    async def _end_within(self, seconds: float) -> None:
         await asyncio.wait({self.ended}, timeout=seconds)
         if not self.ended.done():
             with suppress(ProcessLookupError):
@@ -99,8 +112,9 @@ class Child:
             await self.ended
 
     def close(self) -> None:
-        os.close(self._ready)
-        os.close(self._parent)
+        pipes, self._pipes = self._pipes, ()
+        for one in pipes:
+            os.close(one)
 
 
 class ProcessGroup:
@@ -110,7 +124,7 @@ class ProcessGroup:
         self, listening: socket.socket, count: int, *, end_s: float, local: LocalModel | None
     ) -> None:
         self._listening, self._count, self._end_s = listening, count, end_s
-        self._local, self._secret = local, secrets.token_urlsafe(32)
+        self._local = local
         self._children: list[Child] = []
         self._pause_s = 0.0
 
@@ -130,10 +144,8 @@ class ProcessGroup:
             await self._watch(stopping, rolling)
             return 0
         finally:
-            self._listening.close()  # the children close theirs: a new connection is refused, instead of waiting for nobody
-            await asyncio.gather(*(one.stop(self._end_s) for one in self._children))
-            for one in self._children:
-                one.close()
+            self._listening.close()  # once the children have closed theirs, a new connection does not wait for nobody
+            await asyncio.gather(*(one.end(self._end_s) for one in self._children))
 
     async def _until_ready(self, child: Child, stopping: asyncio.Event) -> bool:
         waits = asyncio.create_task(child.is_ready()), asyncio.create_task(stopping.wait())
@@ -194,7 +206,6 @@ class ProcessGroup:
             parent=child_parent,
             index=index,
             is_first=is_first,
-            secret=self._secret,
             local=self._local,
         )
         os.write(parent, msgspec.json.encode(handed) + b"\n")

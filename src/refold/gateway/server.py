@@ -34,7 +34,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from refold.config import Resolved
 from refold.config.upstream import embedder_of
 from refold.dashboard.app import Dashboard
-from refold.dashboard.browser_access import BrowserSessions
+from refold.dashboard.browser_access import BrowserSessions, page_secret
 from refold.dashboard.workspace import StoreBackend
 from refold.engine.engine import OWNER
 from refold.engine.summary_jobs import LEASE_S
@@ -96,7 +96,7 @@ def build(
         state = {"status": "not kept", "waiting": waiting, **({"dropped": dropped} if dropped else {})}
         return JSONResponse(state, status_code=503 if waiting else 200)
 
-    ring, browsers = KeyRing(gateway.store), BrowserSessions(secret=secret)
+    ring, browsers = KeyRing(gateway.store), BrowserSessions(gateway.store, secret=secret)
     stream = EventStream(gateway.events, gateway.store)
     backend = GatewayBackend(gateway, ring, stream, admin.version)
     routes = [
@@ -202,10 +202,8 @@ async def open_gateway(
     *,
     local: Target | None = None,
     environ: Mapping[str, str] = os.environ,
-    secret: str = "",
 ) -> AsyncIterator[OpenGateway]:
-    """The application with the store and the upstreams of the settings, until the block ends. Processes with the same
-    `secret` take the forms of each other's pages.
+    """The application with the store and the upstreams of the settings, until the block ends.
 
     Raises:
         ConfigError: a setting cannot work.
@@ -221,7 +219,7 @@ async def open_gateway(
                 await gateway.sweep()
                 sweeping = asyncio.create_task(_sweep_regularly(gateway))
                 stack.callback(sweeping.cancel)
-            admin = Admin(gateway, version("refold"))
+            admin, secret = Admin(gateway, version("refold")), await page_secret(gateway.store, gateway.now())
             yield OpenGateway(build(gateway, admin, rules, secret=secret), gateway)
 
 
@@ -386,8 +384,7 @@ async def serve(
     except ImportError:
         raise MissingExtra("server", "the gateway") from None
     server = resolved.settings.server
-    secret = handed.secret if handed else ""
-    async with open_gateway(resolved, local=local, secret=secret) as opened:
+    async with open_gateway(resolved, local=local) as opened:
         requests = RequestsInProgress(opened.app)
         config = uvicorn.Config(
             requests,
@@ -431,7 +428,7 @@ async def serve_page(
     store = await open_store(url, patience_s=KEEP_S, warn=partial(_log.warning, "%s"))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
-        ring, browsers = KeyRing(store), BrowserSessions()
+        ring, browsers = KeyRing(store), BrowserSessions(store)
         backend = StoreBackend(store, resolved, ring, version("refold"), owner=owner)
         stack.push_async_callback(backend.close)
         app = Starlette(
@@ -716,6 +713,7 @@ class GatewayServer(uvicorn.Server):
         self.should_exit = self._requests.is_draining = True
 
     def end_with_parent(self, pipe: int) -> None:
-        """Stop when the pipe of the parent ends: nobody would replace this process."""
+        """Stop when the pipe of the parent ends: the others stop too, and nobody takes the new connections."""
         asyncio.get_running_loop().remove_reader(pipe)
+        self._is_shared = False
         self.handle_exit(signal.SIGTERM, None)
