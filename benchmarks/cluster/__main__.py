@@ -1,5 +1,6 @@
 """`python -m benchmarks.cluster`: measures gateways of one and two processes and a worker on PostgreSQL, and says how large a cluster
-has to be. `--write docs/cluster.md` puts the result into the page.
+has to be. `--write docs/cluster.md` puts the result into the page. `--only PART --into FILE` measures a part and keeps it; with all
+parts in the file, `--from FILE` makes the page of them.
 
 CPU times are those of the processes, from the kernel; the machine may do other work. Latencies are compared side by side, in turns.
 """
@@ -137,13 +138,16 @@ def answer(received: Received) -> str:
 
 
 class Bench:
-    def __init__(self, folder: Path, database: Database, upstream: str, *, quick: bool) -> None:
-        self._folder, self._database, self._upstream = folder, database, upstream
-        self._clients, self._turns, self._rounds = (8, 6, 2) if quick else (24, 12, 5)
+    def __init__(
+        self, folder: Path, database: Database, upstream: str, *, quick: bool, embedder: str
+    ) -> None:
+        self._folder, self._database, self._upstream, self._embedder = folder, database, upstream, embedder
+        self._clients, self._turns, self._rounds = (8, 6, 2) if quick else (24, 20, 5)
 
     def _cluster(self, name: str, **settings: str) -> Cluster:
         url = self._database.make(name)
         wide = {"compaction_window": "1000000", "cluster_jobs": "false", "server_log_level": "error"}
+        wide["store_embedder"] = self._embedder
         return Cluster(self._folder, url, self._upstream, **{**wide, **settings})
 
     async def requests(self, workers: int, *, keeps: bool = True) -> dict[str, object]:
@@ -247,20 +251,17 @@ async def measure(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
     database = Database()
     try:
         async with ScriptedUpstream(window=None, otherwise=answer, validates=False) as upstream:
-            bench = Bench(folder, database, upstream.url, quick=asked.quick)
+            bench = Bench(folder, database, upstream.url, quick=asked.quick, embedder=asked.embedder)
             bench._asked = lambda: sum(map(is_question, upstream.requests))
-            load = os.getloadavg()
-            one, two = await bench.requests(1), await bench.requests(2)
-            return {
-                "load": load,
-                "cores": os.cpu_count(),
-                "one": one,
-                "two": two,
-                "any": await bench.requests(2, keeps=False),
-                "jobs": await bench.jobs(),
-                "rolling": await bench.rolling(),
-                "load_after": os.getloadavg(),
-            }
+            found: dict[str, object] = {"load": os.getloadavg(), "cores": os.cpu_count()}
+            if asked.only in ("", "requests"):
+                found |= {"one": await bench.requests(1), "two": await bench.requests(2)}
+                found["any"] = await bench.requests(2, keeps=False)
+            if asked.only in ("", "jobs"):
+                found["jobs"] = await bench.jobs()
+            if asked.only in ("", "rolling"):
+                found["rolling"] = await bench.rolling()
+            return {**found, "load_after": os.getloadavg()}
     finally:
         database.close()
 
@@ -295,21 +296,22 @@ def page(found: dict, costs: Costs, sizes: list[Size], given: Assumptions) -> st
     )
     ms = 1_000
     return f"""{BEGIN}
-Measured by `python -m benchmarks.cluster --write docs/cluster.md` on {found["cores"]} cores that had other work (load {found["load"][0]:.1f} to
-{found["load_after"][0]:.1f}); the provider is a script, the store PostgreSQL on the same machine, without waiting for its disk.
+Measured by `python -m benchmarks.cluster --write docs/cluster.md` on {found["cores"]} cores with nothing else running; the
+provider and the clients are a script on the same cores, the store is PostgreSQL on them too, without waiting for its disk. No vectors
+of messages were made (`store.embedder=off`; [their cost](recall.md#meaning)).
 
 | measured | |
 |---|---|
 | CPU of a gateway per request | {costs.gateway_s * ms:.2f} ms and {costs.gateway_s_per_kb * ms:.3f} ms per KB of history |
 | the same with two processes, each client over one connection | {ratio:.2f} times |
-| the same if every request reaches another process | {worst:.2f} times: the branch is loaded again |
+| the same if every request reaches another process | {worst:.2f} times: the messages that the others added are read |
 | CPU of PostgreSQL per request | {costs.database_s * ms:.2f} ms |
 | commits per request | {costs.commits:.1f} |
 | stored per request | {costs.stored_kb:.1f} KB |
 | jobs per compaction | {costs.jobs_per_compaction:.2f} |
 | CPU of a worker per job | {costs.worker_s * ms:.1f} ms |
 | CPU and commits of PostgreSQL per job | {costs.database_s_per_job * ms:.1f} ms, {costs.commits_per_job:.0f} |
-| p99 with jobs against p99 without | {jobs["ratio"]:.2f} times (median of {len(jobs["p99_ms"]["with"])} pairs of rounds) |
+| p99 of requests with jobs against p99 without | {jobs["ratio"]:.2f} times (median of {len(jobs["p99_ms"]["with"])} pairs of rounds) |
 | a rolling restart of two processes under load | {rolling["failed"]} of {rolling["requests"]} requests failed |
 
 How large a cluster has to be, at the busiest time of the day and without spare parts (add one gateway and one worker so that one of
@@ -334,6 +336,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", metavar="PAGE", help="put the result into this page")
     parser.add_argument(
+        "--embedder", default="off", help="`store.embedder`: vectors of messages are made beside the requests"
+    )
+    parser.add_argument("--only", choices=("requests", "jobs", "rolling"), default="", help="a part of it")
+    parser.add_argument("--into", metavar="FILE", help="put the figures into this file, beside those in it")
+    parser.add_argument(
         "--from", dest="known", metavar="FILE", help="figures of an earlier run (--json) instead of a new one"
     )
     for field in structs.fields(Assumptions):
@@ -349,6 +356,13 @@ def main() -> None:
             found = asyncio.run(measure(asked, folder))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+    if asked.into:
+        path = Path(asked.into)
+        kept = json.loads(path.read_text())["measured"] if path.exists() else {}
+        path.write_text(json.dumps({"measured": {**kept, **found}}, indent=1) + "\n")
+    if asked.only:
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+        return
     costs = costs_of(found)
     sizes = [size_of(count, costs, given) for count in DAYS]
     if asked.json:

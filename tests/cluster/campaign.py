@@ -1,6 +1,8 @@
 """A campaign against a cluster: clients talk, and its parts are killed, frozen, cut off and restarted, one after the other.
 
-python -m tests.cluster.campaign ACTS CONVERSATIONS [plain]     runs one and prints its figures
+python -m tests.cluster.campaign ACTS CONVERSATIONS                  runs one and prints its figures
+python -m tests.cluster.campaign ACTS CONVERSATIONS --rows FILE     adds a row for each act to FILE, and begins after those in it
+python -m tests.cluster.campaign --table FILE                        prints the table of these rows
 
 After each act everybody has to be answered again, and everything is checked from outside: nothing that was acknowledged is missing,
 no conversation has two branches, no job is stuck, and `refold doctor` finds nothing. The provider writes a number into each summary, so
@@ -9,6 +11,7 @@ that a question that is asked again after its answer was stored is found.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import io
 import json
@@ -20,10 +23,13 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
+import msgspec
 import psycopg
 from msgspec import Struct
 
@@ -46,6 +52,22 @@ ACTS = ("kill gateway", "kill worker", "cut gateway", "cut worker", "freeze work
 PRESETS = ("refold", "refold", "opal")
 
 
+class Row(Struct):
+    """What came of one act."""
+
+    kind: str
+    retries: int
+    slowest_s: float
+    messages: int
+    """Acknowledged during the act and until everybody was answered after it."""
+    folds: int
+    questions: int
+    repeated: int
+    paid_twice: int
+    faults: list[str]
+    seconds: float
+
+
 class Figures(Struct):
     """What came of a campaign."""
 
@@ -64,6 +86,7 @@ class Figures(Struct):
     skipped: str = ""
     faults: list[str] = []
     seconds: float = 0.0
+    rows: list[Row] = []
 
     def __str__(self) -> str:
         return (
@@ -73,6 +96,19 @@ class Figures(Struct):
             f"the slowest answer took {self.slowest_s:.1f} s; wrong: {self.faults or 0}"
             + (f"; not tried: {self.skipped}" if self.skipped else "")
         )
+
+
+class Reading(NamedTuple):
+    """The counts so far, to take the difference of two."""
+
+    retries: int
+    messages: int
+    folds: int
+    questions: int
+    repeated: int
+    paid_twice: int
+    faults: int
+    at: float
 
 
 class Provider:
@@ -106,7 +142,16 @@ class Campaign:
         self._network = None if self.figures.skipped else self._stack.enter_context(Network())
         self._addresses: dict[str, str] = {}
 
-    async def run(self, acts: int, gateways: int = GATEWAYS, workers: int = WORKERS) -> Figures:
+    async def run(
+        self,
+        acts: int,
+        gateways: int = GATEWAYS,
+        workers: int = WORKERS,
+        *,
+        first: int = 0,
+        tell: Callable[[Row], object] = lambda _: None,
+    ) -> Figures:
+        """Run so many acts, those before number `first` left out, and tell what came of each."""
         began = time.monotonic()
         async with (
             ScriptedUpstream(window=WINDOW, otherwise=self.provider.answer) as upstream,
@@ -119,8 +164,10 @@ class Campaign:
                 self._gateways, self._workers = parts[:gateways], parts[gateways:]
                 await self._all_answered(session, rounds=2)
                 kinds = [one for one in ACTS if self._network or not one.startswith("cut")]
-                for number in range(acts):
-                    kind = kinds[number % len(kinds)]
+                for number in range(first, acts):
+                    kind, before = kinds[number % len(kinds)], self._reading()
+                    for client in self.clients:
+                        client.slowest_s = 0.0
                     talking = asyncio.create_task(self._talk(session))
                     await self._act(kind)
                     talking.cancel()
@@ -128,12 +175,39 @@ class Campaign:
                     self.figures.acts[kind] += 1
                     await self._all_answered(session)
                     await self._check(f"{number} {kind}")
+                    self._add_row(kind, before, tell)
+                before = self._reading()
                 await self._drained()
+                if len(self.figures.faults) > before.faults:
+                    self._add_row("the end", before, tell)
             finally:
                 self.figures.seconds = time.monotonic() - began
         self._stack.close()
         self._server.cleanup()
         return self.figures
+
+    def _reading(self) -> Reading:
+        figures = self.figures
+        counts = (figures.retries, figures.messages, figures.folds)
+        asked = (figures.questions, figures.repeated, figures.paid_twice)
+        return Reading(*counts, *asked, len(figures.faults), time.monotonic())
+
+    def _add_row(self, kind: str, before: Reading, tell: Callable[[Row], object]) -> None:
+        now = self._reading()
+        row = Row(
+            kind=kind,
+            retries=now.retries - before.retries,
+            slowest_s=max(client.slowest_s for client in self.clients),
+            messages=now.messages - before.messages,
+            folds=now.folds - before.folds,
+            questions=now.questions - before.questions,
+            repeated=now.repeated - before.repeated,
+            paid_twice=now.paid_twice - before.paid_twice,
+            faults=self.figures.faults[before.faults :],
+            seconds=now.at - before.at,
+        )
+        self.figures.rows.append(row)
+        tell(row)
 
     async def _cluster(self, upstream: str) -> Cluster:
         store, url = self.store, upstream
@@ -324,10 +398,61 @@ class Campaign:
         return out.getvalue()
 
 
-if __name__ == "__main__":
+def read_rows(file: Path) -> list[Row]:
+    return (
+        [msgspec.json.decode(line, type=Row) for line in file.read_bytes().splitlines()]
+        if file.exists()
+        else []
+    )
+
+
+def table(rows: list[Row]) -> str:
+    """A table of the acts by kind, and their sum."""
+    lines = [
+        "| act | times | messages | requests sent again | slowest answer | summaries | asked again before a reply was stored | faults |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    kinds = [kind for kind in (*ACTS, "the end") if any(row.kind == kind for row in rows)]
+    for name, chosen in [
+        *((kind, [row for row in rows if row.kind == kind]) for kind in kinds),
+        ("**all**", rows),
+    ]:
+        asked_again = sum(row.repeated - row.paid_twice for row in chosen)
+        lines.append(
+            f"| {name} | {len(chosen)} | {sum(row.messages for row in chosen):,} | {sum(row.retries for row in chosen):,} "
+            f"| {max(row.slowest_s for row in chosen):.1f} s | {sum(row.questions for row in chosen):,} | {asked_again} "
+            f"| {sum(len(row.faults) + row.paid_twice for row in chosen)} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.campaign", description=__doc__)
+    parser.add_argument("acts", type=int, nargs="?", default=50)
+    parser.add_argument("conversations", type=int, nargs="?", default=100)
+    parser.add_argument("--rows", type=Path, help="a file of rows to add to")
+    parser.add_argument("--table", type=Path, help="print the table of a file of rows")
+    parser.add_argument("--plain", action="store_true", help="without namespaces, and without cut-offs")
+    asked = parser.parse_args()
+    if asked.table:
+        sys.stdout.write(table(read_rows(asked.table)) + "\n")
+        return 0
     os.environ.setdefault("REFOLD_HYPOTHESIS", "fast")
-    count, talks, *rest = sys.argv[1:]
+    first = len(read_rows(asked.rows)) if asked.rows else 0
+
+    def tell(row: Row) -> None:
+        line = msgspec.json.encode(row).decode() + "\n"
+        sys.stderr.write(line)
+        if asked.rows:
+            with asked.rows.open("a") as out:
+                out.write(line)
+
     with tempfile.TemporaryDirectory() as made:
-        done = asyncio.run(Campaign(Path(made), int(talks), plain="plain" in rest).run(int(count)))
+        campaign = Campaign(Path(made), asked.conversations, seed=7 + first, plain=asked.plain)
+        done = asyncio.run(campaign.run(asked.acts, first=first, tell=tell))
     sys.stdout.write(f"{done}\n")
-    sys.exit(bool(done.faults or done.paid_twice))
+    return bool(done.faults or done.paid_twice)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.cluster.network import may_make_namespaces
 
 pytest.importorskip("procrastinate", reason="jobs need the extra `cluster`")
+
+USUAL = {"ACTS": 50, "TALKS": 100}
 
 
 def check(done, capsys) -> None:
@@ -29,8 +32,10 @@ async def test_parts_of_a_cluster_die_freeze_and_restart_and_nothing_is_lost(tmp
 
 @pytest.mark.slow
 async def test_parts_of_a_cluster_are_killed_and_cut_off_fifty_times(tmp_path, capsys):
+    """Ten minutes; `REFOLD_CAMPAIGN_ACTS` and `REFOLD_CAMPAIGN_TALKS` make it shorter."""
+    acts, talks = (int(os.environ.get(f"REFOLD_CAMPAIGN_{name}", usual)) for name, usual in USUAL.items())
     if reason := may_make_namespaces():
         pytest.skip(reason)
     from tests.cluster.campaign import Campaign
 
-    check(await Campaign(tmp_path, conversations=100).run(acts=50), capsys)
+    check(await Campaign(tmp_path, conversations=talks).run(acts=acts), capsys)
