@@ -35,6 +35,8 @@ BEGIN, END = "<!-- capacity: begin -->", "<!-- capacity: end -->"
 DAYS = (100, 10_000, 1_000_000)
 AT_ONCE = 8
 TICKS = os.sysconf("SC_CLK_TCK")
+JOB_TURNS = 24
+"""Enough for a compaction or two of each conversation."""
 WORDS = (30, 300)
 """Words of a message: two sizes of requests, for the line through them."""
 
@@ -201,7 +203,7 @@ class Bench:
                 for kind, address in addresses.items():
                     load = Load(self._clients, 120, f"{kind}{number}")
                     before = self._database.reading()
-                    await load.run(address, self._turns * 2)
+                    await load.run(address, JOB_TURNS)
                     after = self._database.reading()
                     p99[kind].append(load.p99_ms)
                     for at in range(2):

@@ -503,8 +503,8 @@ class LearntValues(Protocol):
 
     async def learnt(self, owner: str, topic: str, key: str) -> bytes | None:
         """A learnt value by its topic: about a model ("calibration", "window"), the clock of the store ("retention"), an object
-        stored at a provider ("provider_file" and so on), the origin of a provider's compaction ("compaction"), or the place of messages that a client does not see
-        ("recall_" with a format and the hash of a first message).
+        stored at a provider ("provider_file" and so on), the origin of a provider's compaction ("compaction"), the place of messages that a client does not see
+        ("recall_" with a format and the hash of a first message), a browser that is signed in ("browser"), or the secret of the page's forms ("page_secret").
         """
         ...
 
