@@ -791,8 +791,8 @@ class Journal:
     ) -> State:
         """Return the state as the store has it. Frame, patterns and receipts are taken from the given state.
 
-        `head` is that of the branch, if it was just read. `held` is the head at which the given state was read or committed. If nothing but messages and notes came since,
-        only these are read, and added to the state.
+        `head` is that of the branch, if it was just read. `held` is the head at which the given state was read or
+        committed: if nothing but messages and notes came since, only these are read, and added to the state.
         """
         head = head or await self.current_head()
         is_same = head is not None and head.session == self.session.id

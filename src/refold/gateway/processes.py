@@ -69,7 +69,8 @@ class Child:
 
     def __init__(self, process: asyncio.subprocess.Process, ready: int, parent: int, index: int) -> None:
         self.process, self.index = process, index
-        self._ready, self._pipes = ready, (ready, parent)
+        self._ready = ready
+        self._pipes: tuple[int, ...] = (ready, parent)
         self.serves = False
         self.began = time.monotonic()
         self.ended = asyncio.create_task(process.wait())
