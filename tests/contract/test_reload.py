@@ -29,6 +29,7 @@ KINDS = [
     "undo",
     "compact",
     "session",
+    "rerun",
 ]
 """By these an act is chosen: most programs add messages."""
 
@@ -79,6 +80,7 @@ async def act(talk: Conversation, chance: random.Random, number: int) -> None:
         "undo": [talk.undo],
         "compact": [talk.compact],
         "session": [talk.start_session],
+        "rerun": [talk.rerun],
     }
     with suppress(RefoldError):  # nothing to undo, nothing to compact, no such message
         for one in acts[chance.choice(KINDS)]:
