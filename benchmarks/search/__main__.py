@@ -34,6 +34,9 @@ def main() -> int:
     parser.add_argument("--store", default="sqlite", choices=["sqlite", "memory"])
     parser.add_argument("--messages", type=int, nargs="*", default=[], metavar="N")
     parser.add_argument(
+        "--folder", type=Path, metavar="PATH", help="where the stores of --messages stay, to be measured again"
+    )
+    parser.add_argument(
         "--append", type=int, default=0, metavar="N", help="messages a round, with the last row and without"
     )
     parser.add_argument("--json", action="store_true")
@@ -46,7 +49,7 @@ def main() -> int:
     for size in asked.messages:
         for row in asked.rows:
             if row != "bm25":
-                found["speed"].append(asyncio.run(measure_speed(size, row)))
+                found["speed"].append(asyncio.run(measure_speed(size, row, asked.folder)))
                 report(found["speed"][-1], asked.json)
     if asked.append:
         found["append"] = asyncio.run(measure_append(asked.append, embedder(asked.rows[-1])))
@@ -172,40 +175,26 @@ def embedder(row: str) -> object:
     return installed({"words": "off", "search": "static"}.get(row, row))
 
 
-async def measure_speed(size: int, row: str, queries: int = 60) -> dict:
-    """Search over so many messages of one owner, by questions of two and of five words; with vectors if the row has them."""
+async def measure_speed(size: int, row: str, kept: Path | None, queries: int = 60) -> dict:
+    """Search over so many messages of one owner, by questions of two and of five words; with vectors if the row has them. Each search
+    has other words, and the first one, which reads the signs of all vectors, is not counted.
+    """
     from refold.engine.message_search import TurnVectors, find_messages
-    from refold.ports.records import Batch, Head, Session, StoredMessage
     from refold.stores.url import open_store
 
     writer = Writer(11, 0.5)
     with tempfile.TemporaryDirectory() as folder:
-        store = await open_store(f"sqlite:///{folder}/search.db")
-        head = await store.create(
-            Head(owner="search", conversation="texts", branch="texts", session="texts"),
-            Session(id="texts", branch="texts", first=0),
-        )
-        while head.next_seq < size:
-            texts = [writer.prose(220) for _ in range(min(BULK, size - head.next_seq))]
-            rows = tuple(
-                StoredMessage(
-                    seq=seq,
-                    role="user",
-                    format="chat",
-                    body=json.dumps({"role": "user", "content": text}).encode(),
-                    tokens=9,
-                )
-                for seq, text in enumerate(texts, head.next_seq)
-            )
-            head = await store.commit(head, Batch(at=0.0, messages=rows))
-        await store.search("search", "nothing", limit=1)  # indexes what waits
+        store = await open_store(f"sqlite:///{(kept or Path(folder)).resolve()}/search-{size}.db")
+        await fill(store, writer, size)
         found, vectors = {"messages": size, "row": row}, embedder(row)
         turns = TurnVectors(store, "search", vectors) if vectors else None
         if turns:
             start = time.perf_counter()
             await turns.catch_up()
             found["embed_s"] = time.perf_counter() - start
+            start = time.perf_counter()
             await find_messages(store, "search", turns, "the first search reads the signs", limit=1)
+            found["first_ms"] = (time.perf_counter() - start) * 1_000
         for count in (2, 5):
             times = []
             for _ in range(queries):
@@ -219,6 +208,30 @@ async def measure_speed(size: int, row: str, queries: int = 60) -> dict:
             }
         await store.close()
     return found
+
+
+async def fill(store: object, writer: Writer, size: int) -> None:
+    """Store messages until there are so many; none if an earlier run left them."""
+    from refold.ports.records import Batch, Head, Session, StoredMessage
+
+    head = await store.head("search", "texts", "texts") or await store.create(
+        Head(owner="search", conversation="texts", branch="texts", session="texts"),
+        Session(id="texts", branch="texts", first=0),
+    )
+    while head.next_seq < size:
+        texts = [writer.prose(220) for _ in range(min(BULK, size - head.next_seq))]
+        rows = tuple(
+            StoredMessage(
+                seq=seq,
+                role="user",
+                format="chat",
+                body=json.dumps({"role": "user", "content": text}).encode(),
+                tokens=9,
+            )
+            for seq, text in enumerate(texts, head.next_seq)
+        )
+        head = await store.commit(head, Batch(at=0.0, messages=rows))
+    await store.search("search", "nothing", limit=1)  # indexes what waits
 
 
 async def measure_append(count: int, vectors: object, rounds: int = 5) -> dict:
