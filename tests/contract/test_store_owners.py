@@ -108,9 +108,9 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
         "failures": (await store.failures(owner, head.branch))[0],
         "search": await find(store, owner, conversation),
         "search_sessions": {
-            (name, one.id)
+            (hit.conversation, hit.session.id)
             for word in ("alpha", "omega")
-            for name, one in await store.search_sessions(owner, word, conversation=conversation)
+            for hit in await store.search_sessions(owner, word, conversation=conversation)
         },
         "pins": await store.pins(head),
         "tokens_since": sum((await store.tokens_since(owner, [(head.branch, 0)])).values()),

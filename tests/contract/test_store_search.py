@@ -254,6 +254,7 @@ QUERIES = [
     "did the doctor visit the child by boat",
     "src/boat/pier.py",
     "pier_id",
+    "the boat of 1 January 1970",
     "harbor storm",
     '"old boats" -storm',
     "数据库",
@@ -281,7 +282,9 @@ async def test_every_store_gives_the_same_order(store_set):
             ]
             assert orders[0] == orders[1] == orders[2], query
             assert orders[0] or query == "the of and"
-            sessions = [[one.id for _, one in await store.search_sessions(ANNA, query)] for store in stores]
+            sessions = [
+                [hit.session.id for hit in await store.search_sessions(ANNA, query)] for store in stores
+            ]
             assert sessions[0] == sessions[1] == sessions[2], query
     finally:
         await store_set.close(stores)
@@ -341,8 +344,7 @@ async def test_a_session_is_found_by_its_whole_text(store):
     await say(store, await begin(store, "other"), "storm", "storm")
 
     found = await store.search_sessions(ANNA, "storm sea")
-    assert [name for name, _ in found] == ["talk", "other"]
-    assert await store.search_sessions(ANNA, "storm", conversation="other") == [
-        one for one in found if one[0] == "other"
-    ]
+    assert [hit.conversation for hit in found] == ["talk", "other"]
+    within = await store.search_sessions(ANNA, "storm", conversation="other")
+    assert [hit.session for hit in within] == [hit.session for hit in found if hit.conversation == "other"]
     assert await store.search_sessions(ANNA, "") == []

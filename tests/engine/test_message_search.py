@@ -65,3 +65,33 @@ async def test_the_rests_between_blocks_end_when_a_search_waits(monkeypatch, tmp
         assert told.texts == message_search.PAGE, "the second block waits for the end of a rest"
         assert await engine.embed_messages() == 0, "the background work has finished them"
         assert told.texts == MANY
+
+
+async def test_the_signs_in_memory_are_bounded_and_the_newest_stay(monkeypatch, store):
+    monkeypatch.setattr(message_search, "_PART", 1)
+    monkeypatch.setattr(message_search, "MOST_BYTES", 15)  # a byte for a vector of `Subjects`
+    async with refold.Engine(store, embedder=Subjects()) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+
+        async def numbers(words: str) -> set[int]:
+            return {int(hit.handle.removeprefix("#m")) for hit in await engine.search(words, limit=100)}
+
+        for first in (0, 10):
+            await talk.add(*(f"the boat {number}" for number in range(first, first + 10)))
+            await engine.embed_messages()
+            assert await numbers("vessel") == set(range(first, first + 10))
+        assert await numbers("boat") == set(range(20))
+
+
+async def test_a_lone_surrogate_in_a_query_does_not_turn_meaning_off(caplog):
+    class Strict(Subjects):
+        async def embed(self, texts):
+            assert all(text.encode() for text in texts)
+            return await super().embed(texts)
+
+    async with refold.Engine("memory:", embedder=Strict()) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+        await talk.add("the boat", {"role": "assistant", "content": "a refund"})
+        assert (await engine.search("vessel \ud800"))[0].handle == "#m0"
+        assert await engine.find_sessions("vessel \ud800")
+    assert "by words and not by meaning" not in caplog.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from refold.engine.session_search import merged
@@ -48,6 +50,25 @@ async def test_a_session_that_is_named_comes_before_all_others():
     assert ids(await made.find_sessions(bill[:8]))[0] == bill
     assert bill not in ids(await made.find_sessions(bill[:8], name="other"))
     assert ids(await made.find_sessions("boat", limit=1)) == [trip]
+
+
+async def test_a_date_in_plain_words_ranks_what_was_said_then_higher(store):
+    now = [0.0]
+    made = engine(store, clock=lambda: now[0])
+    months = {month: datetime(2023, month, 9, tzinfo=UTC).timestamp() for month in (5, 7, 9)}
+    talk, sessions = await made.conversation("talk"), {}
+    for month, at in months.items():
+        now[0] = at
+        sessions[month] = (await talk.start_session()).id
+        await talk.add(
+            f"We went camping for the {month}th time.", {"role": "assistant", "content": "Was it cold?"}
+        )
+
+    for words, month in (("camping in July", 7), ("camping on 8 May 2023", 5), ("camping", 9)):
+        hits = await made.search(words)
+        assert [hit.at for hit in hits][:1] == [months[month]], words
+        assert len(hits) == 3
+        assert ids(await made.find_sessions(words))[0] == sessions[month] or month == 9
 
 
 async def test_another_embedder_s_vectors_are_not_compared():

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from refold.core.search.query import Query, parse_query
 from refold.core.search.rank import MessagePlace, fuse
-from refold.core.search.vectors import code_rows, cosines, nearest_codes, pack, window_text
+from refold.core.search.vectors import code_rows, cosines, nearest_of, pack, window_text
 from refold.engine.known_secrets import KnownSecrets, without_secrets
 from refold.model.errors import Damaged, StoreError
 from refold.ports.models import Embedder
@@ -52,8 +52,9 @@ CANDIDATES = 400
 """Messages that are chosen by the signs of their vectors."""
 OVERLAP = 20
 """Block ids that are read again: PostgreSQL may commit a lower id after a higher one."""
-MOST_SCOPES = 8
-"""Scopes whose signs stay in memory: 32 bytes for a message with the static vectors."""
+MOST_BYTES = 64_000_000
+"""Signs that stay in memory, of the conversations that were searched last: 32 bytes for a message with the static vectors, so those of
+two million. Of more messages the oldest are found by their words alone."""
 GAPS = 100
 
 
@@ -171,14 +172,14 @@ class TurnVectors:
 
     async def nearest(
         self, words: str, *, conversation: str, line: dict[str, int], limit: int = FUSED
-    ) -> list[tuple[str, MessagePlace]]:
-        """The messages that are nearest to some words, each with its conversation; `line` restricts them to branches, each up to a
-        number. None if the embedder fails.
+    ) -> list[NearMessage]:
+        """The messages that are nearest to some words; `line` restricts them to branches, each up to a number. None if the embedder
+        fails.
         """
         await asyncio.wait({self.begin()}, timeout=SEARCH_PATIENCE_S)
         try:
             async with asyncio.timeout(SEARCH_PATIENCE_S):
-                (vector,) = await self._embedder.embed([words])
+                (vector,) = await self._embedder.embed([valid_text(words)])
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the search goes on by words
             _log.warning(
                 "this search goes by words and not by meaning (%s). The next one tries again",
@@ -195,7 +196,11 @@ class TurnVectors:
         scores = cosines(vector, [near[place] for place, _, _ in kept])
         scored = sorted(zip(scores, kept, strict=True), key=lambda one: (-one[0], one[1][0]))
         least = float(getattr(self._embedder, "least_message", self._embedder.least))
-        return [(place, where) for score, (_, place, where) in scored[:limit] if score >= least]
+        return [
+            NearMessage(conversation, place, score)
+            for score, (_, conversation, place) in scored[:limit]
+            if score >= least
+        ]
 
     async def _read_codes(self, conversation: str) -> _Scope:
         """The signs of all vectors of a conversation, or of all; only what is new is read."""
@@ -210,9 +215,17 @@ class TurnVectors:
             if not scope.take(page):
                 break
         self._scopes[conversation] = scope  # the last one used
-        while len(self._scopes) > MOST_SCOPES:
+        while len(self._scopes) > 1 and sum(one.size for one in self._scopes.values()) > MOST_BYTES:
             del self._scopes[next(iter(self._scopes))]
         return scope
+
+
+class NearMessage(Struct, frozen=True):
+    """A message that is near to a query, with the cosine of their vectors."""
+
+    conversation: str
+    place: MessagePlace
+    score: float
 
 
 class _Rows(Struct, frozen=True):
@@ -252,26 +265,26 @@ class _Scope:
         blocks = (*small, *(one for one in new if one.seqs))
         if blocks:
             self._parts.append(_table(blocks))
+        while self.size > MOST_BYTES and len(self._parts) > 1:
+            del self._parts[0]
         return True
 
     def nearest(self, vector: bytes, line: dict[str, int]) -> list[tuple[tuple[int, int], str, MessagePlace]]:
         """The messages with the most signs in common: block and position, conversation, branch and number."""
         from bisect import bisect_right
 
-        found = list[tuple[int, tuple[int, int], str, MessagePlace]]()
-        for part in self._parts:
-            if part.rows.shape[1] * part.rows.itemsize != (len(vector) // 4 + 7) // 8:
-                continue  # of another dimension
-            limit = CANDIDATES * (5 if line else 1)  # of other branches may be many
-            for row, differ in zip(*nearest_codes(vector, part.rows, limit), strict=True):
-                at = bisect_right(part.starts, int(row)) - 1
-                block = part.blocks[at]
-                seq = block.seqs[int(row) - part.starts[at]]
-                if not line or seq < line.get(block.branch, 0):
-                    place = block.id, int(row) - part.starts[at]
-                    found.append((int(differ), place, block.conversation, (block.branch, seq)))
-        found.sort(key=lambda one: one[:2])
-        return [(place, conversation, where) for _, place, conversation, where in found[:CANDIDATES]]
+        size = (len(vector) // 4 + 7) // 8
+        parts = [part for part in self._parts if part.rows.shape[1] * part.rows.itemsize == size]
+        limit = CANDIDATES * (5 if line else 1)  # of other branches may be many
+        found = list[tuple[tuple[int, int], str, MessagePlace]]()
+        for at, row in nearest_of(vector, [part.rows for part in parts], limit):
+            part = parts[at]
+            where = bisect_right(part.starts, row) - 1
+            block, place = part.blocks[where], row - part.starts[where]
+            seq = block.seqs[place]
+            if not line or seq < line.get(block.branch, 0):
+                found.append(((block.id, place), block.conversation, (block.branch, seq)))
+        return found[:CANDIDATES]
 
 
 _PART = 2_000
@@ -317,29 +330,53 @@ async def find_messages(
     Meaning takes part in a query of three words or more, and in one without fields whose words no message has. It takes no part where a
     phrase must occur or must not. A message that has all of the words comes before every other.
     """
-    query = parse_query(words)
     most = limit if turns is None else max(limit, FUSED)
     hits = await store.search(owner, words, conversation=conversation, branch=branch, limit=most)
-    is_elsewhere = bool(conversation) and query.conversation not in {"", conversation}
-    if turns is None or is_elsewhere or not has_meaning(query, hits):
-        return hits[:limit]
-    line = await _line(store, branch) if branch else {}
-    asked = " ".join(" ".join(term.phrases[0]) for term in query.terms) if query.has_fields else words
-    near = await turns.nearest(asked, conversation=conversation or query.conversation, line=line)
-    if query.is_dated or query.role:
-        near = await _matching(store, owner, query, near)
+    near = (
+        await near_messages(store, owner, turns, words, hits, conversation=conversation, branch=branch)
+        if turns
+        else []
+    )
     if not near:
         return hits[:limit]
     known = {(hit.branch, hit.seq): hit.conversation for hit in hits}
-    names = {place: name for name, place in near} | known
+    names = {one.place: one.conversation for one in near} | known
     whole = [(hit.branch, hit.seq) for hit in hits if hit.is_whole]
     return [
         SearchHit(conversation=names[place], branch=place[0], seq=place[1], score=score)
-        for place, score in fuse([*known], [place for _, place in near], whole)[:limit]
+        for place, score in fuse([*known], [one.place for one in near], whole)[:limit]
     ]
 
 
-def has_meaning(query: Query, hits: Sequence[object]) -> bool:
+async def near_messages(
+    store: Store,
+    owner: str,
+    turns: TurnVectors,
+    words: str,
+    by_words: Sequence[object],
+    *,
+    conversation: str = "",
+    branch: Head | None = None,
+) -> list[NearMessage]:
+    """The messages that are nearest to a query and that its fields allow, if meaning takes part in it; `by_words` are its matches by
+    words.
+    """
+    query = parse_query(words)
+    is_elsewhere = bool(conversation) and query.conversation not in {"", conversation}
+    if is_elsewhere or not _has_meaning(query, by_words):
+        return []
+    line = await _line(store, branch) if branch else {}
+    asked = " ".join(" ".join(term.phrases[0]) for term in query.terms) if query.has_fields else words
+    near = await turns.nearest(asked, conversation=conversation or query.conversation, line=line)
+    return await _matching(store, owner, query, near) if query.is_dated or query.role else near
+
+
+def valid_text(words: str) -> str:
+    """Some words without lone surrogates, which no embedder takes."""
+    return words.encode("utf-8", "replace").decode()
+
+
+def _has_meaning(query: Query, hits: Sequence[object]) -> bool:
     """Whether meaning takes part in a search that has these matches by words."""
     if query.required or query.excluded:
         return False
@@ -357,20 +394,18 @@ async def _line(store: Store, head: Head) -> dict[str, int]:
         last, one = min(last, one.base_seq), base
 
 
-async def _matching(
-    store: Store, owner: str, query: Query, near: Sequence[tuple[str, MessagePlace]]
-) -> list[tuple[str, MessagePlace]]:
+async def _matching(store: Store, owner: str, query: Query, near: Sequence[NearMessage]) -> list[NearMessage]:
     """Those of the messages that the fields of a query allow."""
     kept = set[MessagePlace]()
-    for name, branch in {(name, place[0]) for name, place in near}:
+    for name, branch in {(one.conversation, one.place[0]) for one in near}:
         head = await store.head(owner, name, branch)
-        numbers = [place[1] for _, place in near if place[0] == branch]
+        numbers = [one.place[1] for one in near if one.place[0] == branch]
         kept |= {
             (branch, row.seq)
             for row in (await store.pick(head, numbers) if head else ())
             if query.after <= row.at < query.before and query.role in {"", row.role}
         }
-    return [one for one in near if one[1] in kept]
+    return [one for one in near if one.place in kept]
 
 
 def is_able() -> bool:

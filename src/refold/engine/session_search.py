@@ -13,13 +13,12 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
-from refold.core.search.query import parse_query
-from refold.core.search.rank import rank_by_best
+from refold.core.search.rank import fuse_sessions
 from refold.engine.known_secrets import KnownSecrets, without_secrets
-from refold.engine.message_search import FUSED, TurnVectors, find_messages, has_meaning
+from refold.engine.message_search import NearMessage, TurnVectors, near_messages, valid_text
 from refold.model.errors import ConfigError, Damaged
 from refold.ports.models import Embedder
-from refold.ports.records import Batch, Embedding, SearchHit, Session, StoredSummary
+from refold.ports.records import Batch, Embedding, Session, SessionHit, StoredSummary
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 
@@ -102,7 +101,7 @@ class Meaning:
         if self._embedder is None:
             return b""
         try:
-            (vector,) = await self._vectors([words])
+            (vector,) = await self._vectors([valid_text(words)])
         except Exception as error:  # noqa: BLE001 - the search goes on by words
             _log.warning(_NO_MEANING, type(error).__name__)
             return b""
@@ -182,40 +181,35 @@ async def find_sessions(
     """
     ids = await store.find_sessions(owner, words, limit) if _is_id(words) else []
     named = [one for one in ids if name in {"", one[0]}]
-    by_words = await store.search_sessions(owner, words, conversation=name, limit=SESSIONS)
-    by_meaning = await _by_meaning(store, owner, meaning, words, name)
-    if meaning.turns is not None and has_meaning(parse_query(words), by_words):
-        by_messages = await _by_messages(store, owner, meaning.turns, words, name)
-        ranked = [*by_messages, *merged(by_words, by_meaning)]
-    else:
-        ranked = merged(by_words, by_meaning)
+    hits = await store.search_sessions(owner, words, conversation=name, limit=SESSIONS)
+    ranked = merged(
+        [(hit.conversation, hit.session) for hit in hits],
+        await _by_meaning(store, owner, meaning, words, name),
+    )
+    turns = meaning.turns
+    if turns and (near := await near_messages(store, owner, turns, words, hits, conversation=name)):
+        ranked = [*await _with_near(store, owner, hits, near), *ranked]
     found = dict[str, Named]()
     for place, one in (*named, *ranked):
         found.setdefault(one.id, (place, one))
     return list(found.values())[:limit]
 
 
-async def _by_messages(store: Store, owner: str, turns: TurnVectors, words: str, name: str) -> list[Named]:
-    """Return sessions by their best messages, which match by words and by meaning."""
-    hits = await find_messages(store, owner, turns, words, conversation=name, limit=2 * FUSED)
-    holders = await _holders(store, owner, hits)
-    found = {one.id: (hit.conversation, one) for hit, one in zip(hits, holders, strict=True) if one}
-    ranked = rank_by_best(
-        [(one.id, hit.score) for hit, one in zip(hits, holders, strict=True) if one is not None]
-    )
-    return [found[which] for which in ranked]
-
-
-async def _holders(store: Store, owner: str, hits: Sequence[SearchHit]) -> list[Session | None]:
-    """Return the live session of each message."""
-    sessions = await store.holding(owner, [(hit.branch, hit.seq) for hit in hits])
-    of_branch = dict[str, dict[str, Session]]()
-    for one in sessions:
-        of_branch.setdefault(one.branch, {})[one.id] = one
-    return [
-        next((one for one in of_branch.get(hit.branch, {}).values() if one.holds(hit.seq)), None)
-        for hit in hits
-    ]
+async def _with_near(
+    store: Store, owner: str, hits: Sequence[SessionHit], near: Sequence[NearMessage]
+) -> list[Named]:
+    """Return sessions by their words and by the messages that are nearest in meaning."""
+    known = {hit.session.id: (hit.conversation, hit.session) for hit in hits}
+    messages, of_branch = list[tuple[str, float]](), dict[str, dict[str, Session]]()
+    for session in await store.holding(owner, [one.place for one in near]):
+        of_branch.setdefault(session.branch, {})[session.id] = session
+    for one in near:
+        branch, seq = one.place
+        holder = next((session for session in of_branch.get(branch, {}).values() if session.holds(seq)), None)
+        if holder is not None:
+            known.setdefault(holder.id, (one.conversation, holder))
+            messages.append((holder.id, one.score))
+    return [known[which] for which in fuse_sessions({hit.session.id: hit.score for hit in hits}, messages)]
 
 
 async def _by_meaning(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:

@@ -546,6 +546,14 @@ class SearchHit(Struct, frozen=True, kw_only=True):
     """Whether it has all of several words itself."""
 
 
+class SessionHit(Struct, frozen=True, kw_only=True):
+    """A session that a search found. A higher score is a better match."""
+
+    conversation: str
+    session: Session
+    score: float
+
+
 # Read stored messages: the one way from the bytes of a store to a `Message`. Engine, search,
 # doctor, archive, command line and the index of words all read here. A stored message that cannot
 # be read is therefore the same error everywhere: `Damaged`, which names the conversation and the

@@ -40,6 +40,7 @@ from refold.ports.records import (
     QueuedEntry,
     SearchHit,
     Session,
+    SessionHit,
     StoredMessage,
     StoredSummary,
     TurnBlock,
@@ -150,8 +151,8 @@ class Conversations(Protocol):
 
     async def search_sessions(
         self, owner: str, query: str, *, conversation: str = "", limit: int = 20
-    ) -> list[tuple[str, Session]]:
-        """Live sessions with messages that match a query, each with its conversation, best first."""
+    ) -> list[SessionHit]:
+        """Live sessions with messages that match a query, best first."""
         ...
 
     async def damaged(self, head: Head) -> list[int]:

@@ -52,6 +52,7 @@ from refold.ports.records import (
     QueuedEntry,
     SearchHit,
     Session,
+    SessionHit,
     StoredMessage,
     StoredSummary,
     TurnBlock,
@@ -86,8 +87,9 @@ class _Texts:
         query: Query,
         is_wanted: Callable[[Head, int], bool],
         is_spoken: Callable[[Head, int], bool],
+        nearness: Callable[[Head, int], float],
     ) -> None:
-        self._query, self._is_wanted, self._is_spoken = query, is_wanted, is_spoken
+        self._query, self._is_wanted, self._is_spoken, self._nearness = query, is_wanted, is_spoken, nearness
         self._texts, self._held = texts, dict[tuple[str, int], tuple[Head, list[str]]]()
         wanted = {word for term in query.terms for phrase in term.phrases for word in phrase}
         self._read(wanted)
@@ -118,6 +120,7 @@ class _Texts:
                 seq,
                 len(words),
                 tuple(_occurrences(words, one) for one in (*chosen, *others)),
+                self._nearness(head, seq),
             )
             for (branch, seq), (head, words) in sorted(self._held.items(), key=lambda one: -one[0][1])
             if self._is_match(words, chosen) and self._is_wanted(head, seq)
@@ -995,7 +998,7 @@ class MemoryStore:
 
     async def search_sessions(
         self, owner: str, query: str, *, conversation: str = "", limit: int = 20
-    ) -> list[tuple[str, Session]]:
+    ) -> list[SessionHit]:
         parsed, tables = parse_query(query), self._tables(owner)
         source = self._source(owner, parsed, conversation, None)
         if source is None:
@@ -1006,8 +1009,15 @@ class MemoryStore:
             session_holding([one for one in live if one.branch == match.branch], match) for match in matches
         ]
         places = {match.branch: match.conversation for match in matches}
-        best = [tables.sessions[which] for which, _ in rank_sessions(matches, weights, holders) if which]
-        return [(places[one.branch], one) for one in best[:limit]]
+        ranked = [
+            (tables.sessions[which], score)
+            for which, score in rank_sessions(matches, weights, holders)
+            if which
+        ]
+        return [
+            SessionHit(conversation=places[one.branch], session=one, score=score)
+            for one, score in ranked[:limit]
+        ]
 
     def _source(
         self, owner: str, query: Query, conversation: str, branch: Head | None
@@ -1032,8 +1042,11 @@ class MemoryStore:
         def is_spoken(head: Head, seq: int) -> bool:
             return messages[head.branch][seq - head.base_seq].role in {"user", "assistant"}
 
+        def nearness(head: Head, seq: int) -> float:
+            return query.nearness(messages[head.branch][seq - head.base_seq].at)
+
         size = sum(len(text) for texts in held.values() for text in texts)
-        return partial(_Texts, held, query, is_wanted, is_spoken), size
+        return partial(_Texts, held, query, is_wanted, is_spoken, nearness), size
 
     async def plan(self, owner: str, compaction: Compaction) -> Compaction:
         tables = self._tables(owner)

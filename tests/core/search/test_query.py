@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.search.query import mark_words, parse_query
+from refold.core.search.query import Date, mark_words, parse_query
 
 
 def wanted(text: str) -> list[str]:
@@ -43,6 +43,51 @@ def test_the_fields_of_the_language():
     assert (query.conversation, query.role) == ("my talk", "user")
     assert query.after == datetime(2024, 2, 29, tzinfo=UTC).timestamp()
     assert query.before == datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "date"),
+    [
+        ("a boat on 7 July, 2023?", Date(7, 2023, 7)),
+        ("a boat on July 7th 2023", Date(7, 2023, 7)),
+        ("the 7th of July", Date(7, 0, 7)),
+        ("boats in June", Date(6)),
+        ("boats of may", Date(5)),
+        ("March 2023", Date(3, 2023)),
+        ("2023-07-07 deploy", Date(7, 2023, 7)),
+        ("am 3. März 2021", Date(3, 2021, 3)),
+        ("el 3 de marzo de 2021", Date(3, 2021, 3)),
+        ("в марте", Date(3)),
+    ],
+)
+def test_a_date_in_plain_words_is_read(text, date):
+    query = parse_query(text)
+
+    assert query.dates == (date,)
+    (term,) = (term for term in query.terms if term.is_date)
+    assert not term.alternatives()
+    assert not query.is_dated  # no message is left out
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["may I march", "july", "31 February 2023", "in 2023", "app-2023-07-07.log", '"7 July 2023"', "in:july"],
+)
+def test_other_words_are_no_date(text):
+    assert parse_query(text).dates == ()
+
+
+@pytest.mark.parametrize("words", ["in December 2023", "in December"])
+def test_a_date_ends_a_week_later(words):
+    near = parse_query(words).nearness
+
+    def at(*day: int) -> float:
+        return near(datetime(*day, 12, tzinfo=UTC).timestamp())
+
+    assert at(2023, 12, 1) == at(2023, 12, 31) == at(2023, 11, 30) == 1
+    assert 1 > at(2024, 1, 2) > at(2024, 1, 6) > 0.5
+    assert at(2024, 1, 9) == at(2023, 11, 29) == 0
+    assert parse_query("29 February").nearness(-1e18) == parse_query("boat").nearness(0.0) == 0
 
 
 @given(st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31)))  # noqa: DTZ001

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from refold.core.search.rank import Match, rank_messages, rank_sessions, rarity
+from msgspec import structs
+
+from refold.core.search.rank import Match, fuse_sessions, rank_messages, rank_sessions, rarity
 
 
 def match(seq: int, *counts: int, length: int = 20, branch: str = "b") -> Match:
@@ -44,3 +46,21 @@ def test_a_session_is_ranked_by_the_terms_it_covers_and_by_its_best_messages():
 
     assert ranked[0][0] == "both"
     assert rank_sessions([], [], []) == []
+
+
+def test_a_session_of_the_named_time_comes_first():
+    matches = [match(0, 3), match(20, 1)]
+    assert rank_sessions(matches, [1.0], ["often", "then"])[0][0] == "often"
+
+    matches[1] = structs.replace(matches[1], nearness=1.0)
+    assert rank_sessions(matches, [1.0], ["often", "then"])[0][0] == "then"
+    assert order(matches, [1.0]) == [20, 0]
+
+
+def test_sessions_are_merged_by_their_scores():
+    by_words = {"near": 1.0, "first": 1.1, "last": 0.1}
+    near = [("near", 0.9), ("other", 0.5), ("near", 0.4), ("last", 0.3)]
+
+    assert fuse_sessions(by_words, near) == ["near", "first", "other", "last"]
+    assert fuse_sessions(by_words, []) == ["first", "near", "last"]
+    assert fuse_sessions({}, near)[0] == "near"

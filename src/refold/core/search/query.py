@@ -1,7 +1,7 @@
 """The query language of search: plain words, `"a phrase"`, `-word`, `in:`, `from:`, `before:` and `after:`.
 
 Every text is a valid query. What does not fit the language is taken for words, and a sign of a database's own search syntax is
-punctuation. Words count by their inflected forms; names in capitals, numbers, and text without a space (`src/a.py`, `3.14.2`)
+punctuation. A date in plain words (`7 July 2023`, `in March`) ranks the messages of that time higher, and excludes none. Words count by their inflected forms; names in capitals, numbers, and text without a space (`src/a.py`, `3.14.2`)
 count as they are written.
 """
 
@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.core.search.terms import MOST_PHRASES, Phrase, fragments, limit_query, words
 from refold.core.search.word_forms import (
+    MONTHS,
     Language,
     forms_of,
+    is_before_month,
     is_stop_word,
     language_of,
     words_one_edit_away,
@@ -30,8 +32,12 @@ _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2}))?(?:-([0-9]{1,2}))?")
 _EXCLUDED = re.compile(r"-[^\W\d_]{3,}+")
 """A word of three letters or more: `-m` and `-rf` are options of a command that somebody looks for."""
 _ENDS = ".,;:!?…)]}>'’"
+_DAY_NUMBER = re.compile(r"([1-9]|0[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th|er|º)?", re.ASCII)
+_YEAR_NUMBER = re.compile("[12][0-9]{3}", re.ASCII)
 _EPOCH_DAYS = 719_162
 """Days from the beginning of the year 1 to 1970."""
+_DAY, _YEAR = 86_400.0, 31_556_952
+"""Seconds."""
 _ROLES = frozenset({"user", "assistant", "tool", "system", "developer"})
 
 
@@ -41,9 +47,14 @@ class Term(Struct, frozen=True):
     phrases: tuple[Phrase, ...]
     weight: float = 1.0
     language: Language = "en"
+    is_date: bool = False
 
     def alternatives(self) -> tuple[Term, ...]:
-        """The terms to look for instead where nothing matches: the parts of a phrase, or a word with a typing error."""
+        """The terms to look for instead where nothing matches: the parts of a phrase, or a word with a typing error. Part of a date is
+        another date.
+        """
+        if self.is_date:
+            return ()
         first = self.phrases[0]
         if len(first) == 1:
             near = words_one_edit_away(first[0])
@@ -51,6 +62,29 @@ class Term(Struct, frozen=True):
         parts = [part for part in fragments([first]) if part != first]
         wanted = [part for part in parts if len(part) > 1 or not is_stop_word(part[0], self.language)]
         return tuple(_inflected(part, self.language) for part in wanted)
+
+
+class Date(Struct, frozen=True):
+    """A month or a day that a query names."""
+
+    month: int
+    year: int = 0
+    """0 for any year."""
+    day: int = 0
+    """0 for the whole month."""
+
+    def nearness(self, at: float) -> float:
+        """1 for a moment of this date, less in the week after it, otherwise 0. What happens on a day is often told a few days later."""
+        about = 1970 + int(at // _YEAR)
+        return max(
+            self._nearness(at, year) for year in ((self.year,) if self.year else range(about - 1, about + 2))
+        )
+
+    def _nearness(self, at: float, year: int) -> float:
+        start = _start(year, self.month, self.day or 1)
+        stop = start + _DAY if self.day else _start(year + self.month // 12, self.month % 12 + 1, 1)
+        # A day earlier: the date of a person may begin before that of UTC.
+        return 0.0 if at < start - _DAY or at >= stop + 7 * _DAY else 1 - max(0.0, at - stop) / (14 * _DAY)
 
 
 class Query(Struct, frozen=True):
@@ -65,6 +99,11 @@ class Query(Struct, frozen=True):
     after: float = -inf
     before: float = inf
     """Seconds since the epoch. `after` is included."""
+    dates: tuple[Date, ...] = ()
+
+    def nearness(self, at: float) -> float:
+        """How near a moment is to the dates of the query, from 0 to 1."""
+        return max((date.nearness(at) for date in self.dates), default=0.0)
 
     @property
     def is_dated(self) -> bool:
@@ -91,9 +130,10 @@ def parse_query(text: str) -> Query:
     """Parse what somebody typed. Stop words are left out, unless there is nothing else."""
     tokens = _TOKEN.findall(limit_query(text.translate(_QUOTES)))
     language = language_of(text, [word for token in tokens for word in words(token)])
-    wanted, stop_words, required, excluded = list[Term](), list[Term](), list[Phrase](), list[Phrase]()
+    stop_words, required, excluded = list[Term](), list[Phrase](), list[Phrase]()
     conversation, role, after, before = "", "", -inf, inf
     minus = list[str]()
+    dates, wanted, tokens = _read_dates(tokens, language)
     for place, token in enumerate(tokens):
         field, _, value = token.partition(":")
         if field == "in" and value.strip('"'):
@@ -122,7 +162,60 @@ def parse_query(text: str) -> Query:
         role,
         after,
         before,
+        dates,
     )
+
+
+def _read_dates(tokens: list[str], language: Language) -> tuple[tuple[Date, ...], list[Term], list[str]]:
+    """The dates that a query names in plain words, each with a term, for a message may name the date too; and the other tokens, with
+    an empty one in the place of a date's.
+    """
+    held = [tuple(words(token)) if ":" not in token and '"' not in token else () for token in tokens]
+    plain = [one[0] if len(one) == 1 else "" for one in held]
+    dates, terms, others = list[Date](), list[Term](), [*tokens]
+    for at, token in enumerate(tokens):
+        iso = _DATE.fullmatch(token.rstrip(_ENDS))
+        if iso:
+            year, month, day = (int(one or 0) for one in iso.groups())
+            date, first, last = Date(month, year, day), at, at
+        else:
+            date, first, last = _read_date(plain, at)
+        if (
+            not (1 <= date.month <= 12 and date.day <= _length(date.year or 2000, date.month))
+            or not others[first]
+        ):
+            continue
+        month_first = () if iso else (plain[at], str(date.day)) if date.day else (plain[at],)
+        written = tuple(word for part in held[first : last + 1] for word in part)
+        phrases = dict.fromkeys(one for one in (written, month_first, month_first[::-1]) if one)
+        dates.append(date)
+        terms.append(Term(tuple(phrases), language=language, is_date=True))
+        others[first : last + 1] = [""] * (last + 1 - first)
+    return tuple(dates), terms, others
+
+
+def _read_date(plain: list[str], at: int) -> tuple[Date, int, int]:
+    """The date around the name of a month, and its first and last place; without a month if there is none. A month alone is a date
+    after `in` or a word like it: `may` and `march` are also other words.
+    """
+    month, first, last, day, year = MONTHS.get(plain[at], 0), at, at, 0, 0
+    is_joined = at > 0 and is_before_month(plain[at - 1])
+    if at and (day := _day(plain[at - 1])):
+        first = at - 1
+    elif at > 1 and is_joined and (day := _day(plain[at - 2])):
+        first = at - 2  # `7th of July`
+    elif at + 1 < len(plain) and (day := _day(plain[at + 1])):
+        last = at + 1
+    after = last + 2 if last + 1 < len(plain) and is_before_month(plain[last + 1]) else last + 1
+    if after < len(plain) and _YEAR_NUMBER.fullmatch(plain[after]):
+        year, last = int(plain[after]), after
+    return Date(month if day or year or is_joined else 0, year, day), first, last
+
+
+def _day(word: str) -> int:
+    """The day of a month that a word is; 0 if it is none."""
+    found = _DAY_NUMBER.fullmatch(word)
+    return int(found[1]) if found and int(found[1]) <= 31 else 0
 
 
 def _is_stop(phrase: Phrase, language: Language) -> bool:
@@ -161,7 +254,7 @@ def _distinct(terms: list[Term]) -> tuple[Term, ...]:
     for term in terms:
         own = tuple(phrase for phrase in term.phrases if phrase not in seen)
         if own and term.phrases[0] not in seen:
-            kept.append(Term(own, term.weight, term.language))
+            kept.append(structs.replace(term, phrases=own))
             seen.update(own)
     return tuple(kept[:MOST_PHRASES])
 
@@ -172,13 +265,22 @@ def _moment(date: str) -> float | None:
     if found is None:
         return None
     year, month, day = (int(one or 1) for one in found.groups())
-    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    lengths = (31, 29 if is_leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-    if not (1 <= month <= len(lengths) and 1 <= day <= lengths[month - 1]):
-        return None
+    return _start(year, month, day) if 1 <= month <= 12 and 1 <= day <= _length(year, month) else None
+
+
+def _start(year: int, month: int, day: int) -> float:
+    """The beginning of a day, in UTC."""
     before = year - 1
     leaps = before // 4 - before // 100 + before // 400
-    return (365 * before + leaps + sum(lengths[: month - 1]) + day - 1 - _EPOCH_DAYS) * 86_400.0
+    days = sum(_length(year, one) for one in range(1, month)) + day - 1
+    return (365 * before + leaps + days - _EPOCH_DAYS) * _DAY
+
+
+def _length(year: int, month: int) -> int:
+    """The days of a month."""
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month in {4, 6, 9, 11} else 31
 
 
 _PIECE = re.compile(r"[^\W_]+")

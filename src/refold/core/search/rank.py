@@ -6,7 +6,7 @@ order. Nothing but the owner's own messages goes into it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
 from math import log as ln
 from typing import TypeAlias
@@ -22,7 +22,14 @@ _NEIGHBOURS = ((-2, 0.2), (-1, 0.5), (1, 0.5), (2, 0.2))
 beside its question, and repeats few words of it."""
 _BEST = 3
 """Messages of a session that count for themselves; the second counts a half, the third a third."""
+_SESSION_SATURATION = 3.0
+"""That of the whole text of a session, which repeats more words than a message. Of 1.2, 2, 3 and 5, on LoCoMo."""
+_SESSION_MEANING = 0.5
+"""The share of meaning for sessions, where that of words is 1. Of 0.5, 0.7 and 1 the best on four conversations of LoCoMo, and on the
+other three."""
 
+_DATED = 1.0
+"""What the date of a query adds to the messages and sessions of that time, where the best score by words is 1."""
 _DAMPING = 10
 """How slowly the share of a list shrinks with the rank."""
 _MEANING = 0.7
@@ -41,6 +48,8 @@ class Match(Struct, frozen=True, gc=False):
     seq: int
     length: int
     counts: tuple[int, ...]
+    nearness: float = 0.0
+    """How near its time is to a date of the query, from 0 to 1."""
 
 
 class Ranked(Struct, frozen=True, gc=False):
@@ -59,15 +68,32 @@ def rarity(count: int, size: int) -> float:
     return ln(1 + (max(size - count, 0) + 0.5) / (count + 0.5))
 
 
-def rank_messages(
-    matches: Sequence[Match], weights: Sequence[float], *, limit: int, is_whole_first: bool = True
-) -> list[Ranked]:
-    """Return messages, best first: those that match, and those beside them. Of equals the later number comes first.
-
-    Each term counts once for a message, by its own occurrences or by a neighbour's, whichever gives more. With `is_whole_first`, a
-    message that has all of the terms itself comes before every other.
+def rank_messages(matches: Sequence[Match], weights: Sequence[float], *, limit: int) -> list[Ranked]:
+    """Return messages, best first: those that match, and those beside them. Of equals the later number comes first. A message that
+    has all of the terms itself comes before every other.
     """
     conversations = {one.branch: one.conversation for one in matches}
+    scores = _score(matches, weights)
+    _add_dates(scores, matches)
+    own = {(one.branch, one.seq) for one in matches}
+    whole = {(one.branch, one.seq) for one in matches if len(weights) > 1 and all(one.counts)}
+    for which in whole:
+        scores[which] += (1 + _DATED) * sum(weights)
+    found = nlargest(
+        limit,
+        ((which, score) for which, score in scores.items() if which[1] >= 0),
+        key=lambda one: (one[1], one[0][1], conversations[one[0][0]], one[0][0]),
+    )
+    return [
+        Ranked(conversations[branch], branch, seq, score, (branch, seq) in own, (branch, seq) in whole)
+        for (branch, seq), score in found
+    ]
+
+
+def _score(matches: Sequence[Match], weights: Sequence[float]) -> dict[MessagePlace, float]:
+    """The scores of matches, and of the messages beside them. Each term counts once for a message, by its own occurrences or by a
+    neighbour's, whichever gives more.
+    """
     dampings = [_SATURATION * (1 - _LENGTH + _LENGTH * one.length / _AVERAGE) for one in matches]
     scores = {(one.branch, one.seq): 0.0 for one in matches}
     for place, weight in enumerate(weights):
@@ -85,19 +111,21 @@ def rank_messages(
                     best[beside] = part * share
         for which, share in best.items():
             scores[which] = scores.get(which, 0.0) + share
-    own = {(one.branch, one.seq) for one in matches}
-    whole = {(one.branch, one.seq) for one in matches if len(weights) > 1 and all(one.counts)}
-    for which in whole if is_whole_first else ():
-        scores[which] += sum(weights)
-    found = nlargest(
-        limit,
-        ((which, score) for which, score in scores.items() if which[1] >= 0),
-        key=lambda one: (one[1], one[0][1], conversations[one[0][0]], one[0][0]),
-    )
-    return [
-        Ranked(conversations[branch], branch, seq, score, (branch, seq) in own, (branch, seq) in whole)
-        for (branch, seq), score in found
-    ]
+    return scores
+
+
+def _add_dates(scores: dict[MessagePlace, float], matches: Sequence[Match]) -> None:
+    """Add to the scores of matches that are near a date, and of messages beside them, which were stored at about that time."""
+    near = {(one.branch, one.seq): one.nearness for one in matches}
+    beside = dict[MessagePlace, float]()
+    for (branch, seq), nearness in near.items():
+        for distance, _ in _NEIGHBOURS if nearness else ():
+            place = branch, seq + distance
+            beside[place] = max(beside.get(place, 0.0), nearness)
+    most = max(scores.values(), default=0.0)
+    for place, nearness in (beside | near).items():
+        if nearness and place in scores:
+            scores[place] += _DATED * most * nearness
 
 
 def rank_sessions(
@@ -105,33 +133,34 @@ def rank_sessions(
 ) -> list[tuple[str, float]]:
     """Return session ids with their scores, best first; `holders` names the session of each match.
 
-    Half of a score is for the whole text of a session, which covers the terms; the other half is for its best messages.
+    Half of a score is for the whole text of a session, which covers the terms; the other half is for its best messages. A session of
+    the time that the query names is ranked higher.
     """
-    counts, messages = dict[str, list[int]](), dict[str, list[float]]()
-    best_first = rank_messages(matches, weights, limit=5 * len(matches), is_whole_first=False)
-    ranked = {(one.branch, one.seq): one.score for one in best_first}
+    counts, messages, dated = dict[str, list[int]](), dict[str, list[float]](), dict[str, float]()
+    scores = _score(matches, weights)
     for match, holder in zip(matches, holders, strict=True):
         summed = counts.setdefault(holder, [0] * len(weights))
         for place, count in enumerate(match.counts):
             summed[place] += count
-        messages.setdefault(holder, []).append(ranked.get((match.branch, match.seq), 0.0))
+        messages.setdefault(holder, []).append(scores[match.branch, match.seq])
+        dated[holder] = max(dated.get(holder, 0.0), match.nearness)
     rarities = [
         rarity(sum(bool(one[place]) for one in counts.values()), len(counts)) for place in range(len(weights))
     ]
     whole = {
         holder: sum(
-            rare * count / (count + _SATURATION)
+            rare * count / (count + _SESSION_SATURATION)
             for rare, count in zip(rarities, summed, strict=True)
             if count
         )
         for holder, summed in counts.items()
     }
-    best = {
-        holder: sum(score / place for place, score in enumerate(nlargest(_BEST, scores), 1))
-        for holder, scores in messages.items()
-    }
+    best = _sum_best(messages)
     most_whole, most_best = max(whole.values(), default=1.0) or 1.0, max(best.values(), default=1.0) or 1.0
-    scored = [(holder, whole[holder] / most_whole + best[holder] / most_best) for holder in counts]
+    scored = [
+        (holder, (whole[holder] / most_whole + best[holder] / most_best) / 2 + _DATED * dated[holder])
+        for holder in counts
+    ]
     return sorted(scored, key=lambda one: (-one[1], one[0]))
 
 
@@ -148,13 +177,26 @@ def fuse(
     return sorted(shares.items(), key=lambda one: -one[1])
 
 
-def rank_by_best(messages: Sequence[tuple[str, float]]) -> list[str]:
-    """Rank sessions by their best messages, given as session and score; the second of a session counts a half, the third a third."""
-    held = dict[str, list[float]]()
-    for session, score in messages:
-        held.setdefault(session, []).append(score)
-    sums = {
-        one: sum(score / place for place, score in enumerate(nlargest(_BEST, scores), 1))
-        for one, scores in held.items()
+def fuse_sessions(by_words: Mapping[str, float], near: Sequence[tuple[str, float]]) -> list[str]:
+    """Merge sessions, given with their scores by words, with those of the nearest messages, each given with its cosine; best first.
+
+    Unlike those of messages, the scores themselves are added, each list's best as 1: a few sessions far before the others are more
+    than places in a list.
+    """
+    held, floor = dict[str, list[float]](), min((score for _, score in near), default=0.0)
+    for session, score in near:
+        held.setdefault(session, []).append(score - floor)
+    scores = dict[str, float]()
+    for found, share in ((by_words, 1.0), (_sum_best(held), _SESSION_MEANING)):
+        most = max(found.values(), default=1.0) or 1.0
+        for session, score in found.items():
+            scores[session] = scores.get(session, 0.0) + share * score / most
+    return sorted(scores, key=lambda one: -scores[one])
+
+
+def _sum_best(held: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The scores of sessions by those of their best messages: the second counts a half, the third a third."""
+    return {
+        session: sum(score / place for place, score in enumerate(nlargest(_BEST, scores), 1))
+        for session, scores in held.items()
     }
-    return sorted(sums, key=lambda one: -sums[one])

@@ -37,18 +37,34 @@ def pack(vectors: Sequence[bytes]) -> tuple[bytes, bytes]:
 
 
 def code_rows(codes: bytes, count: int) -> NDArray[Any]:
-    """The signs of `count` vectors, one in a row."""
+    """The signs of `count` vectors, one in a row; column by column in memory, as `nearest_of` reads them."""
     import numpy as np
 
     rows = np.frombuffer(codes, np.uint8).reshape(count, -1)
-    return rows.view(np.uint64) if rows.shape[1] % 8 == 0 else rows
+    return np.asfortranarray(rows.view(np.uint64) if rows.shape[1] % 8 == 0 else rows)
 
 
-def nearest_codes(vector: bytes, rows: NDArray[Any], limit: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The places of the rows that have most signs in common with a vector, and the number of signs that differ."""
+def nearest_of(vector: bytes, tables: Sequence[NDArray[Any]], limit: int) -> list[tuple[int, int]]:
+    """The rows of some tables that have most signs in common with a vector, as pairs of table and row, best first. Of equals, the
+    earlier one.
+    """
     import numpy as np
 
-    own = np.packbits(np.frombuffer(vector, "<f4") > 0).view(rows.dtype)
+    if not tables:
+        return []
+    own = np.packbits(np.frombuffer(vector, "<f4") > 0)
+    parts = [_nearest_codes(own.view(rows.dtype), rows, limit) for rows in tables]
+    table = np.concatenate([np.full(len(places), at) for at, (places, _) in enumerate(parts)])
+    row = np.concatenate([places for places, _ in parts])
+    differ = np.concatenate([counts for _, counts in parts])
+    best = np.lexsort((row, table, differ))[:limit]
+    return list(zip(table[best].tolist(), row[best].tolist(), strict=True))
+
+
+def _nearest_codes(own: NDArray[Any], rows: NDArray[Any], limit: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The places of the rows with the fewest signs that differ, and how many differ."""
+    import numpy as np
+
     differ = np.bitwise_count(rows[:, 0] ^ own[0]).astype(np.uint16)
     for column in range(1, rows.shape[1]):
         differ += np.bitwise_count(rows[:, column] ^ own[column])

@@ -34,9 +34,9 @@ def _set(text: str) -> frozenset[str]:
 _ENGLISH_STOP = _set(
     """
     a about after again all also am an and any are aren as at be because been before being but by can could couldn d did didn do
-    does doesn doing each for from had hadn has hasn have haven having he her here hers herself him himself his how
-    i if in into is isn it its itself just ll m me might more most must my myself no nor not now of off on one
-    only or other our ours ourselves out over own please re s same shall she should shouldn so some such t tell than that the their
+    does doesn doing during each for from had hadn has hasn have haven having he her here hers herself him himself his how
+    i if in into is isn it its itself just ll m many me might more most much must my myself no nor not now of off on one
+    only or other our ours ourselves out over own please re regarding s same shall she should shouldn so some such t tell than that the their
     theirs them themselves then there these they this those through to too under until up upon ve very was wasn we were weren what
     when where which while who whom whose why will with would wouldn you your yours yourself yourselves
     """
@@ -163,6 +163,26 @@ _RULES: dict[Language, _Rules] = {
         frozenset(),
     ),
 }
+MONTHS: dict[str, int] = {
+    name: month
+    for names in (
+        "january february march april may june july august september october november december",
+        "januar februar marz april mai juni juli august september oktober november dezember",
+        "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+        "janeiro fevereiro marco abril maio junho julho agosto setembro outubro novembro dezembro",
+        "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
+        "januari februari maart april mei juni juli augustus september oktober november december",
+        "январь февраль март апрель маи июнь июль август сентябрь октябрь ноябрь декабрь",
+        "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
+        "январе феврале марте апреле мае июне июле августе сентябре октябре ноябре декабре",
+    )
+    for month, name in enumerate(names.split(), 1)
+}
+_BEFORE_MONTH = _set(
+    "in of by during since last next early late mid until till before after around im en de em nel a di del в с до"
+)
+"""Words before a month that is a date, and between its parts."""
 _CYRILLIC = re.compile("[\u0430-\u045f]")
 _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзиклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρσςτυφχψω")
 SHORTEST_TYPO = 5
@@ -188,6 +208,10 @@ def language_of(query: str, words: Sequence[str]) -> Language:
 
 def is_stop_word(word: str, language: Language) -> bool:
     return word in _RULES[language].stop_words
+
+
+def is_before_month(word: str) -> bool:
+    return word in _BEFORE_MONTH
 
 
 @lru_cache(maxsize=4_096)

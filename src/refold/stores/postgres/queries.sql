@@ -231,15 +231,17 @@ ORDER BY turn.id
 LIMIT :limit
 
 -- name: list_turn_gaps
--- Branches of an owner with messages that an embedder has not seen, and the numbers of these.
+-- Branches of an owner with messages that an embedder has not seen, and the numbers of these. Runs follow one another, so the last
+-- one that begins is the last that ends, and the unique key finds it.
 SELECT conversation, id, done, next_seq
 FROM (
     SELECT
         conversation, id, next_seq,
         coalesce(
             (
-                SELECT max(turn.last) FROM turn
+                SELECT turn.last FROM turn
                 WHERE turn.owner = branch.owner AND turn.branch = branch.id AND turn.name = :name
+                ORDER BY turn.first DESC LIMIT 1
             ),
             base_seq
         ) AS done
@@ -285,8 +287,9 @@ FROM branch
 WHERE owner = :owner AND id = :branch
     AND :first = coalesce(
         (
-            SELECT max(turn.last) FROM turn
+            SELECT turn.last FROM turn
             WHERE turn.owner = branch.owner AND turn.branch = branch.id AND turn.name = :name
+            ORDER BY turn.first DESC LIMIT 1
         ),
         base_seq
     )
@@ -408,7 +411,12 @@ WITH line AS MATERIALIZED (
         OFFSET 0
     ) AS held
 )
-SELECT branch.conversation, found.branch, found.seq, found.length, found.positions
+SELECT
+    branch.conversation, found.branch, found.seq, found.length, found.positions,
+    CASE WHEN :names_date THEN (
+        SELECT at FROM message
+        WHERE message.owner = found.owner AND message.branch = found.branch AND message.seq = found.seq
+    ) ELSE 0 END
 FROM found
 JOIN branch ON branch.owner = found.owner AND branch.id = found.branch
 WHERE found.owner = :owner AND :conversation IN ('', branch.conversation)

@@ -6,7 +6,7 @@ summary, and deleted when the session is opened again, so that no search finds a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, json, structs
 
@@ -18,6 +18,7 @@ from refold.ports.records import (
     Head,
     SearchHit,
     Session,
+    SessionHit,
     StoredMessage,
     TurnBlock,
     TurnCodes,
@@ -51,7 +52,7 @@ def search(
 
 def search_sessions(
     dialect: SqlDialect, owner: str, query: str, conversation: str, limit: int
-) -> Transaction[list[tuple[str, Session]]]:
+) -> Transaction[list[SessionHit]]:
     parsed = parse_query(query)
     scoped = yield from _scope(parsed, owner, conversation, None)
     if scoped is None:
@@ -67,8 +68,8 @@ def search_sessions(
         of_branch.setdefault(one.branch, []).append(one)
     holders = [session_holding(of_branch.get(match.branch, ()), match) for match in matches]
     ranked = rank_sessions(matches, weights, holders)
-    best = [sessions[which] for which, _ in ranked if which][:limit]
-    return [(branches[one.branch], one) for one in best]
+    best = [(sessions[which], score) for which, score in ranked if which][:limit]
+    return [SessionHit(conversation=branches[one.branch], session=one, score=score) for one, score in best]
 
 
 def _scope(query: Query, owner: str, conversation: str, branch: Head | None) -> Transaction[_Scope | None]:
@@ -121,11 +122,13 @@ class _Matches:
             "after": max(self._query.after, -_FAR),
             "before": min(self._query.before, _FAR),
             "role": self._query.role,
+            "names_date": bool(self._query.dates),
         }
         found = yield "search_messages", asked
+        near, terms = self._query.nearness, len(chosen) + len(others)
         if self._dialect == "sqlite":
-            return [_read_counts(row, len(chosen) + len(others)) for row in found]
-        return _count_positions(found, groups, len(chosen) + len(others))
+            return [_read_counts(row, terms, near) for row in found]
+        return _count_positions(found, groups, terms, near)
 
     def findable(self, places: Sequence[MessagePlace]) -> Transaction[set[MessagePlace]]:
         ends = dict(self._scope.line)
@@ -184,30 +187,35 @@ def _spell(values: Sequence[object]) -> str:
     return json.encode(values).decode()
 
 
-def _read_counts(row: TableRow, terms: int) -> Match:
-    conversation, branch, seq, held = row
+def _read_counts(row: TableRow, terms: int, nearness: Callable[[float], float]) -> Match:
+    conversation, branch, seq, held, at = row
     length, *counts = map(int, held.split())
     assert len(counts) == terms
-    return Match(conversation, branch, seq, length, tuple(counts))
+    return Match(conversation, branch, seq, length, tuple(counts), nearness(at))
 
 
-def _count_positions(found: Sequence[TableRow], groups: Mapping[Phrase, int], terms: int) -> list[Match]:
+def _count_positions(
+    found: Sequence[TableRow], groups: Mapping[Phrase, int], terms: int, nearness: Callable[[float], float]
+) -> list[Match]:
     """Matches from the positions of words. A long message has several rows, one for each part of it."""
-    held = dict[tuple[str, str, int], tuple[int, list[int]]]()
-    for conversation, branch, seq, length, positions in found:
-        key = conversation, branch, seq
+    held = dict[tuple[str, str, int, float], tuple[int, list[int]]]()
+    for conversation, branch, seq, length, positions, at in found:
+        key = conversation, branch, seq, at
         before, counts = held.get(key, (0, [0] * terms))
-        places = {word: set(at) for word, at in (positions or {}).items()}
+        places = {word: set(where) for word, where in (positions or {}).items()}
         for phrase, place in groups.items():
             if all(word in places for word in phrase):
                 first, *rest = (places[word] for word in phrase)
                 counts[place] += (
                     len(first)
                     if not rest
-                    else sum(all(at + gap in other for gap, other in enumerate(rest, 1)) for at in first)
+                    else sum(all(one + gap in other for gap, other in enumerate(rest, 1)) for one in first)
                 )
         held[key] = before + length, counts
-    return [Match(*key, length, tuple(counts)) for key, (length, counts) in held.items()]
+    return [
+        Match(conversation, branch, seq, length, tuple(counts), nearness(at))
+        for (conversation, branch, seq, at), (length, counts) in held.items()
+    ]
 
 
 def embed(owner: str, embeddings: Sequence[Embedding]) -> Transaction[int]:

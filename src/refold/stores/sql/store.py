@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate
 
-from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, Session, StoredSummary
+from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, SessionHit, StoredSummary
 from refold.stores.sql import conversations as chats
 from refold.stores.sql import days, migrations, queue
 from refold.stores.sql import search as index
@@ -171,7 +171,7 @@ class SqlStore:
 
     async def search_sessions(
         self, owner: str, query: str, *, conversation: str = "", limit: int = 20
-    ) -> list[tuple[str, Session]]:
+    ) -> list[SessionHit]:
         return await self._read(
             index.search_sessions, self._driver.dialect, owner, query, conversation, limit
         )

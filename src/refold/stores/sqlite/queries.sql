@@ -235,12 +235,20 @@ ORDER BY turn.id
 LIMIT :limit
 
 -- name: list_turn_gaps
--- Branches of an owner with messages that an embedder has not seen, and the numbers of these.
+-- Branches of an owner with messages that an embedder has not seen, and the numbers of these. Runs follow one another, so the last
+-- one that begins is the last that ends, and the unique key finds it.
 SELECT conversation, id, done, next_seq
 FROM (
     SELECT
         conversation, id, next_seq,
-        coalesce((SELECT max(turn.last) FROM turn WHERE turn.branch = head.ordinal AND turn.name = :name), base_seq) AS done
+        coalesce(
+            (
+                SELECT turn.last FROM turn
+                WHERE turn.branch = head.ordinal AND turn.name = :name
+                ORDER BY turn.first DESC LIMIT 1
+            ),
+            base_seq
+        ) AS done
     FROM head
     WHERE owner = :owner
 ) AS known
@@ -276,7 +284,14 @@ INSERT INTO turn (owner, conversation, branch, name, first, last, seqs, codes, v
 SELECT owner, conversation, ordinal, :name, :first, :last, :seqs, :codes, :vectors
 FROM branch
 WHERE owner = :owner AND id = :branch
-    AND :first = coalesce((SELECT max(turn.last) FROM turn WHERE turn.branch = branch.ordinal AND turn.name = :name), base_seq)
+    AND :first = coalesce(
+        (
+            SELECT turn.last FROM turn
+            WHERE turn.branch = branch.ordinal AND turn.name = :name
+            ORDER BY turn.first DESC LIMIT 1
+        ),
+        base_seq
+    )
 ON CONFLICT DO NOTHING
 RETURNING id
 
@@ -419,7 +434,9 @@ WITH line AS MATERIALIZED (
     FROM json_each(:line) AS link
     CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
 )
-SELECT branch.conversation, branch.id, found.message & 4294967295, found.held
+SELECT
+    branch.conversation, branch.id, found.message & 4294967295, found.held,
+    CASE WHEN :names_date THEN (SELECT at FROM message WHERE message.id = found.message) ELSE 0 END
 FROM (
     SELECT indexed.message, count_words(words, :groups) AS held
     FROM words

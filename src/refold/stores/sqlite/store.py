@@ -26,7 +26,7 @@ from msgspec import structs
 
 from refold.core.search.terms import spaced
 from refold.model.errors import StoreError
-from refold.ports.records import Batch, Head, SearchHit, Session
+from refold.ports.records import Batch, Head, SearchHit, Session, SessionHit
 from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, refuse
@@ -277,7 +277,7 @@ class SqliteStore(SqlStore):
 
     async def search_sessions(
         self, owner: str, query: str, *, conversation: str = "", limit: int = 20
-    ) -> list[tuple[str, Session]]:
+    ) -> list[SessionHit]:
         if await self._file.read(_is_behind, 0):
             await self._catch_up()
         return await super().search_sessions(owner, query, conversation=conversation, limit=limit)
