@@ -231,8 +231,8 @@ ORDER BY turn.id
 LIMIT :limit
 
 -- name: list_turn_gaps
--- Branches of an owner with messages that an embedder has not seen, and the numbers of these. Runs follow one another, so the last
--- one that begins is the last that ends, and the unique key finds it.
+-- Branches of an owner with messages that an embedder has not seen, and the numbers of these.
+-- Runs follow one another, so the last one that begins is the last that ends, and the unique key finds it.
 SELECT conversation, id, done, next_seq
 FROM (
     SELECT
