@@ -12,7 +12,7 @@ from refold.model.message import DialectName, user
 from refold.ports.models import Ask, StreamingUpstream
 from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider, open_upstream
-from refold.upstreams.http import Pace
+from refold.upstreams.provider import Pace
 from refold.wire.reply import Reply
 from refold.wire.sse import Delta
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
@@ -37,14 +35,13 @@ from refold.ports.jobs import SessionOrder, SummaryOrder, SummaryQueue
 from refold.ports.models import Summariser, Upstream
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.counters import counter_for
-from refold.upstreams.http import Connection, HttpUpstream, Pace
-from refold.upstreams.provider import Provider, ProviderKey, complete
+from refold.upstreams.http import Connection, HttpUpstream
+from refold.upstreams.provider import REAL_PACE, Provider, ProviderKey, complete
 
 MOST = 512
 """Size of the cache of summarisers: one for each model and key in recent use."""
 ASK_S = 5.0
 """Seconds for an upstream to say whether it wants a key."""
-_PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 
 
 class UpstreamQueue:
@@ -190,7 +187,7 @@ class Authors:
             is_private=target is None or target.is_private
         )
         spoken = dialect or DIALECTS[whole.format or "chat"]
-        made = HttpUpstream(whole, spoken, Connection(whole, spoken, session, key, _PACE), _PACE)
+        made = HttpUpstream(whole, spoken, Connection(whole, spoken, session, key, REAL_PACE), REAL_PACE)
         return self._telemetry.traced(made, provider.name) if self._telemetry else made
 
 

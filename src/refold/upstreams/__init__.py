@@ -16,11 +16,8 @@ classifies failures and retries.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
 import ssl
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -28,8 +25,16 @@ from typing import TYPE_CHECKING
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra
 from refold.ports.models import Ask, Embedder, StreamingUpstream, Upstream
-from refold.upstreams.http import Pace
-from refold.upstreams.provider import KNOWN, Provider, ProviderKey, Retries, Timeouts, complete
+from refold.upstreams.provider import (
+    KNOWN,
+    REAL_PACE,
+    Pace,
+    Provider,
+    ProviderKey,
+    Retries,
+    Timeouts,
+    complete,
+)
 
 if TYPE_CHECKING:
     from refold.upstreams.http import Connection
@@ -47,12 +52,11 @@ __all__ = [
 ]
 
 EMBEDDINGS = "/embeddings"
-_PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 
 
 @asynccontextmanager
 async def open_upstream(
-    provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = _PACE
+    provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = REAL_PACE
 ) -> AsyncIterator[StreamingUpstream]:
     """A client for a provider, until the block ends.
 
@@ -69,7 +73,7 @@ async def open_upstream(
 
 @asynccontextmanager
 async def open_embedder(
-    provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = _PACE
+    provider: Provider, *, environ: Mapping[str, str] = os.environ, pace: Pace = REAL_PACE
 ) -> AsyncIterator[Embedder]:
     """A client for vectors, until the block ends: for any provider with OpenAI's `/embeddings`.
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import sys
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -48,7 +48,7 @@ from refold.model.message import Message, system, user
 from refold.model.window import Fixed, Ttl, Window
 from refold.ports.models import Ask
 from refold.text_work import run_text_act, run_text_work
-from refold.upstreams.provider import Provider, ProviderKey, Retries
+from refold.upstreams.provider import Pace, Provider, ProviderKey, Retries
 from refold.wire.anthropic import beta_for, with_beta
 from refold.wire.error import ErrorBody, answer_error, decode_error
 from refold.wire.json_codec import MAX_BODY_BYTES, NULL, write
@@ -187,18 +187,6 @@ def _time(text: str) -> float | None:
 
 T = TypeVar("T")
 log = logging.getLogger("refold.upstreams")
-
-
-class Pace(Struct, frozen=True):
-    """The clocks, the sleep and the randomness of retries; tests replace them."""
-
-    clock: Callable[[], float]
-    """A monotonic clock, in seconds."""
-    wall: Callable[[], float]
-    """Seconds since 1970."""
-    sleep: Callable[[float], Awaitable[None]]
-    draw: Callable[[], float]
-    """A random number from 0 to 1."""
 
 
 async def with_retries(

@@ -11,10 +11,12 @@ are never shown.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
@@ -56,6 +58,21 @@ class Retries(Struct, frozen=True, forbid_unknown_fields=True):
     """The longest wait that a provider may ask for: until the next minute's tokens. A longer one counts as a
     failure.
     """
+
+
+class Pace(Struct, frozen=True):
+    """The clocks, the sleep and the randomness of retries; tests replace them."""
+
+    clock: Callable[[], float]
+    """A monotonic clock, in seconds."""
+    wall: Callable[[], float]
+    """Seconds since 1970."""
+    sleep: Callable[[float], Awaitable[None]]
+    draw: Callable[[], float]
+    """A random number from 0 to 1."""
+
+
+REAL_PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
