@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from refold import Conversation, Engine
+from refold.core import secrets
 from refold.core.presets import PRESETS
-from refold.core.secrets import redact
 from refold.model.errors import RefoldError
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
@@ -184,7 +184,7 @@ class Tripwire:
 
     def __init__(self, monkeypatch) -> None:
         self.loop, self.found, self.is_used = threading.get_ident(), set[str](), set[str]()
-        for where, name in ((redact, "find_secrets"), (MessageCounter, "text")):
+        for where, name in ((secrets, "find_secrets"), (MessageCounter, "text")):
             self._watch(monkeypatch, where, name)
 
     def _watch(self, monkeypatch, where, name) -> None:

@@ -104,7 +104,13 @@ _CLAUDE_CODE = re.compile(f"user_{_DEVICE}_account_(?:{_UUID})?_session_({_UUID}
 _NUMBER = re.compile("[0-9]{1,9}")
 """Longer numbers are not windows, and Python refuses to convert the longest."""
 _CONTINUES = ("previous_response_id", "conversation")
-_FLAG, _COUNT = Decoder(bool), Decoder(float)
+
+
+class _TypedItem(Struct):
+    type: str = ""
+
+
+_FLAG, _COUNT, _ITEM = Decoder(bool), Decoder(float), Decoder(_TypedItem)
 
 
 def shape_of(path: str, *, speaks_anthropic: bool = False) -> Shape:
@@ -174,8 +180,8 @@ class Wishes(Struct, frozen=True):
 _COMPACTS = re.compile(rb'"type"\s*:\s*"compact')
 """Edits of `context_management` that compact: `compact_20260112` of Anthropic's, `compaction` of the Responses API."""
 _MANAGED_BYTES = 16_384
-_TRIGGER = re.compile(rb'\{[^{}]*"type"\s*:\s*"compaction_trigger"[^{}]*\}$')
-"""The last item of a Responses request that asks for a compaction, as Codex does."""
+_TRIGGER = "compaction_trigger"
+"""The kind of the last item of a Responses request that asks for a compaction, as Codex does. It holds nothing else."""
 _TRIGGER_BYTES = 512
 
 
@@ -233,8 +239,11 @@ class Incoming(Struct, frozen=True, dict=True):
         """True if the client asks the provider for a compaction instead of a reply."""
         if self.dialect.name == "anthropic":
             return not is_null(self.fields.get("compaction", NULL))
-        last = (self.array or b"").rstrip(b" \t\r\n]")[-_TRIGGER_BYTES:]
-        return self.dialect.name == "responses" and _TRIGGER.search(last) is not None
+        if self.dialect.name != "responses" or self.array is None:
+            return False
+        last = self.array[-_TRIGGER_BYTES:].rstrip(b" \t\r\n]")
+        item = _read(_ITEM, Raw(last[last.rfind(b"{") :]))
+        return item is not None and item.type == _TRIGGER
 
     @cached_property
     def has_provider_compact(self) -> bool:
