@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from refold.engine.summary_jobs import digest_id
-from refold.model.errors import StoreError
+from refold.model.errors import StoreError, SummaryError
 from refold.stores.memory import MemoryStore
 from tests.embedder import Subjects, vector_of
 from tests.engine.test_stored_conversation import answer, engine
@@ -193,6 +193,36 @@ async def test_a_message_that_is_added_while_a_resume_waits_for_a_model_belongs_
     again = await engine(store, **SMALL).conversation("chat")
     assert await again.context() == await talk.context()
     assert await made.examine("chat") == []
+
+
+@pytest.mark.parametrize("how", ["compacts", "begins"])
+async def test_a_resume_is_refused_if_the_messages_added_meanwhile_would_leave_the_context(store, how):
+    first, model = await first_session(await left(store)), Paid()
+    made = engine(store, summariser=model, **SMALL)
+    talk = await made.conversation("chat")
+    for number in range(60, 66):
+        await talk.add(*answer(number))
+    model.stop()
+    resuming = asyncio.create_task(talk.resume(first))
+    await model.is_asked.wait()
+    other = await engine(store, window=100_000, max_output=100).conversation("chat")
+    if how == "compacts":
+        for number in range(70, 80):
+            await other.add(*answer(number))
+        await other.compact(keep=300)
+    else:
+        await other.start_session()
+    await other.add("OTHER")
+    before = [(one.id, one.first, one.last) for one in await made.sessions("chat")]
+    model.may_answer.set()
+    with pytest.raises(SummaryError, match="during the resume"):
+        await resuming
+    assert [(one.id, one.first, one.last) for one in await made.sessions("chat")] == before
+    assert "OTHER" in await told(talk)
+    assert await made.examine("chat") == []
+
+    assert (await talk.resume(first)).carries == "summary", "and works when it is asked again"
+    assert len(model.tasks) == 1, "without another summary"
 
 
 async def test_nobody_is_asked_about_a_session_that_is_resumed_whole(store):

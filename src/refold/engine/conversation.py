@@ -1455,14 +1455,25 @@ class Conversation:
 
         Raises:
             NotFound: the session is the open one, was undone, or ends on another branch.
+            SummaryError: the conversation was compacted or got another session while the summary was written.
         """
         check_kind(
             session, Session, "session", hint="`engine.sessions` and `engine.find_sessions` return them"
         )
         async with self._locked():
-            first = (await self._current()).size
+            first, left = (await self._current()).size, self._journal.session.id
             start = self._emit_start("resume", sessions.RESUMED)
-        act = partial(sessions.resume, self._journal, target=session, first=first)
+
+        async def act(state: State) -> OpenedSession:
+            now = self._journal.session
+            # A compaction of older messages leaves those from `first` on where they are.
+            if now.id != left and (now.kind != "compaction" or now.first > first):
+                raise SummaryError(
+                    "the conversation was compacted or got another session during the resume, and stays as it is",
+                    hint="resume again: the summary of the session is written",
+                )
+            return await sessions.resume(self._journal, state, session, first)
+
         with self._reporting(start):
             await self._session_summaries.ensure_written(session)
             async with self._locked():
