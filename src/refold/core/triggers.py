@@ -88,12 +88,10 @@ def fires(trigger: Trigger, facts: TriggerFacts) -> str:
                 facts.tool_tokens, trigger.compare, trigger.tokens, "tokens of tool results"
             )
         case Age():
-            return _compare_reason(facts.idle_s, ">=", trigger.seconds, "seconds without a call")
+            return _compare_reason(facts.idle_s, ">=", trigger.seconds, WITHOUT_CALL)
         case TopicChange():
             found = facts.topic
-            return (
-                f"another topic since #m{found.first}, at a distance of {found.distance:g}" if found else ""
-            )
+            return f"{OTHER_TOPIC} #m{found.first}, at a distance of {found.distance:g}" if found else ""
         case _:
             return _by_size(trigger, facts)
 
@@ -215,6 +213,14 @@ def _messages(trigger: Trigger) -> int | None:
 # Reasons for a compaction
 
 ASKED_FOR = "asked for"
+WITHOUT_CALL, OTHER_TOPIC = "seconds without a call", "another topic since"
+
+
+def is_for_room(reason: str) -> bool:
+    """Whether a compaction with this reason was made for want of room: not one that was asked for, nor for a rest or a new topic."""
+    return not reason.startswith(ASKED_FOR) and WITHOUT_CALL not in reason and OTHER_TOPIC not in reason
+
+
 MAX_IN_VAIN = 3
 """After so many compactions in a row without gain, only a window that does not fit is compacted again."""
 

@@ -27,7 +27,7 @@ from refold.core.policy import Policy
 from refold.core.search.terms import limit_query
 from refold.core.stage import handle_of
 from refold.core.stages.tool_results import Prune, ToolRule
-from refold.core.triggers import ASKED_FOR
+from refold.core.triggers import is_for_room
 from refold.core.verify import split_items
 from refold.engine import actions, recall, sessions
 from refold.engine.actions import Outcome
@@ -1213,8 +1213,8 @@ class Conversation:
 
     async def open_again(self) -> Receipt | None:
         """Undo folds that were made for a smaller model, if the last calls went to one in which the whole history
-        takes less than half of the room: see `actions.may_open_again`. A fold that was asked for stays, and so
-        does one that the policy would make again.
+        takes less than half of the room: see `actions.may_open_again`. A fold that was asked for, or made after a rest or a
+        change of topic, stays, and so does one that the policy would make again.
 
         Returns the receipt, or None if nothing was opened.
         """
@@ -1223,7 +1223,7 @@ class Conversation:
 
         async def act(state: State) -> Compaction | None:
             last = await last_change(self._journal, "summarise")
-            if last is None or last.reason.startswith(ASKED_FOR) or not actions.may_open_again(state):
+            if last is None or not is_for_room(last.reason) or not actions.may_open_again(state):
                 return None
             journal = self._journal
             latest = await journal.store.latest(journal.head, journal.head.next_seq, before=last.number)
