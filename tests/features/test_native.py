@@ -416,6 +416,31 @@ async def test_a_trigger_of_codex_is_not_answered_by_a_compaction_of_ours_first(
     assert len(whole.messages) == 9
 
 
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("settings", [{"summariser_models": "native"}, {"summariser_enabled": False}])
+async def test_nothing_is_put_before_a_compaction_that_a_client_has_asked_for(settings):
+    beta = {"anthropic-beta": "compact-2026-09-04"}
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS, window=6_000) as provider,
+        served(provider, window=6_000, **settings) as gate,
+        gate.anthropic() as sdk,
+    ):
+        history: list[Any] = [{"role": "user", "content": "The code word is ZEBRA-41."}]
+        asked: Any = {"model": "claude", "max_tokens": 500}
+        made = await sdk.messages.create(
+            **asked, messages=history, extra_body={"compaction": {"type": "summarize"}}, extra_headers=beta
+        )
+        history = [{"role": "assistant", "content": [made.content[0].model_dump(exclude_none=True)]}]
+        folds = 0
+        for turn in range(12):
+            history.append({"role": "user", "content": f"{turn} {FILLER[:2_000]}"})
+            got = await sdk.messages.with_raw_response.create(**asked, messages=history, extra_headers=beta)
+            folds += got.headers["x-refold-action"] == "folded"
+            history.append({"role": "assistant", "content": got.http_response.json()["content"]})
+    assert folds > 1
+    assert holds_compaction(provider.requests[-1].messages[0])
+
+
 # The library, archives and old rows
 
 

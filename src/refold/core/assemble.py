@@ -48,6 +48,7 @@ from refold.model.message import (
     Text,
     assistant,
     holds_compaction,
+    must_come_first,
     opening_span,
     user,
 )
@@ -278,9 +279,10 @@ def with_last_word(window: Window) -> Window:
 
 def is_led_in(first: Message, dialect: Dialect, lead: Lead) -> bool:
     """True if a user message must be inserted before a provider's own compaction: the messages before it have
-    been summarised.
+    been summarised. Nothing may stand before one that was made on request.
     """
-    return dialect.starts_with_user and lead.tokens > 0 and holds_compaction(first)
+    is_due = dialect.starts_with_user and lead.tokens > 0 and holds_compaction(first)
+    return is_due and not must_come_first(first)
 
 
 def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:

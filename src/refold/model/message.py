@@ -272,6 +272,8 @@ class ProviderCompaction(Struct, frozen=True):
 
     text: str = ""
     sealed: str = ""
+    is_signed: bool = False
+    """Whether the provider made it on request. It then has to be the first of all messages."""
 
     @property
     def characters(self) -> int:
@@ -282,6 +284,7 @@ class ProviderCompaction(Struct, frozen=True):
 class _Fields(Struct):
     content: str | None = None
     encrypted_content: str | None = None
+    signature: str | None = None
 
 
 _FIELDS = msgspec.json.Decoder(_Fields)
@@ -295,7 +298,9 @@ def compaction_of(part: Part) -> ProviderCompaction | None:
         fields = _FIELDS.decode(part.raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ProviderCompaction(sealed=bytes(part.raw).decode("utf-8", "replace"))
-    found = ProviderCompaction(fields.content or "", fields.encrypted_content or "")
+    found = ProviderCompaction(
+        fields.content or "", fields.encrypted_content or "", is_signed=bool(fields.signature)
+    )
     return found if found.characters else None
 
 
@@ -324,6 +329,12 @@ def holds_compaction(message: Message) -> bool:
     if message.role != "assistant" or Opaque not in map(type, message.parts):  # as in most messages
         return False
     return any(compaction_of(part) is not None for part in message.parts)
+
+
+def must_come_first(message: Message) -> bool:
+    """True if the message has a compaction before which the provider takes no other message."""
+    found = map(compaction_of, message.parts) if holds_compaction(message) else ()
+    return any(one is not None and one.is_signed for one in found)
 
 
 def holds_sealed(message: Message) -> bool:
