@@ -175,6 +175,7 @@ def test_two_different_triggers_by_topic_are_refused():
         '{ turn_start = { type = "age", seconds = -1 } }',
         '{ turn_start = { type = "topic_change", distance = 0.3, hysteresis = 0.4 } }',
         '{ noon = { type = "age", seconds = 5 } }',
+        '{ turn_start = { type = "topic_change", min_turn = 3 } }',
     ],
 )
 @pytest.mark.feature("X11")

@@ -39,7 +39,7 @@ def _check_share(name: str, value: float) -> None:
         raise ConfigError(f"{name} cannot be {value}", hint="give a fraction between 0 and 1, such as 0.8")
 
 
-class TokenRatio(Struct, frozen=True, tag="token_ratio"):
+class TokenRatio(Struct, frozen=True, forbid_unknown_fields=True, tag="token_ratio"):
     """The window is fuller than a share of the limit, or of the room: the limit without output and reserve."""
 
     share: float
@@ -50,7 +50,7 @@ class TokenRatio(Struct, frozen=True, tag="token_ratio"):
         _check_share("token_ratio", self.share)
 
 
-class RemainingTokens(Struct, frozen=True, tag="remaining_tokens"):
+class RemainingTokens(Struct, frozen=True, forbid_unknown_fields=True, tag="remaining_tokens"):
     """At most so many tokens are left."""
 
     tokens: int
@@ -59,7 +59,7 @@ class RemainingTokens(Struct, frozen=True, tag="remaining_tokens"):
         _check("remaining_tokens", self.tokens)
 
 
-class MessageCount(Struct, frozen=True, tag="message_count"):
+class MessageCount(Struct, frozen=True, forbid_unknown_fields=True, tag="message_count"):
     messages: int
     compare: Compare = ">"
 
@@ -67,7 +67,7 @@ class MessageCount(Struct, frozen=True, tag="message_count"):
         _check("message_count", self.messages)
 
 
-class MessagesToRefine(Struct, frozen=True, tag="messages_to_refine"):
+class MessagesToRefine(Struct, frozen=True, forbid_unknown_fields=True, tag="messages_to_refine"):
     """So many messages did not fit and wait to be summarised."""
 
     messages: int = 1
@@ -77,7 +77,7 @@ class MessagesToRefine(Struct, frozen=True, tag="messages_to_refine"):
         _check("messages_to_refine", self.messages, least=1)
 
 
-class ToolTokens(Struct, frozen=True, tag="tool_tokens"):
+class ToolTokens(Struct, frozen=True, forbid_unknown_fields=True, tag="tool_tokens"):
     """Tool results after the prune boundary take more than so many tokens."""
 
     tokens: int
@@ -87,7 +87,7 @@ class ToolTokens(Struct, frozen=True, tag="tool_tokens"):
         _check("tool_tokens", self.tokens)
 
 
-class Age(Struct, frozen=True, tag="age"):
+class Age(Struct, frozen=True, forbid_unknown_fields=True, tag="age"):
     """So many seconds have passed since the last call: the provider's cache has expired anyway."""
 
     seconds: float
@@ -96,7 +96,7 @@ class Age(Struct, frozen=True, tag="age"):
         _check("age", self.seconds)
 
 
-class OverBudget(Struct, frozen=True, tag="over_budget"):
+class OverBudget(Struct, frozen=True, forbid_unknown_fields=True, tag="over_budget"):
     """Content and output together exceed the window, or a share of it."""
 
     share: float = 1.0
@@ -105,11 +105,11 @@ class OverBudget(Struct, frozen=True, tag="over_budget"):
         _check_share("over_budget", self.share)
 
 
-class ReportedOverflow(Struct, frozen=True, tag="reported_overflow"):
+class ReportedOverflow(Struct, frozen=True, forbid_unknown_fields=True, tag="reported_overflow"):
     """The provider reported more input than the window holds: it has truncated the input silently."""
 
 
-class TopicChange(Struct, frozen=True, tag="topic_change"):
+class TopicChange(Struct, frozen=True, forbid_unknown_fields=True, tag="topic_change"):
     """The conversation has moved to another topic, by the vectors of its turns. Needs the extra `search`.
 
     The defaults were chosen on recordings with marked changes (docs/presets.md#a-change-of-topic): a change that is
@@ -140,11 +140,11 @@ class TopicChange(Struct, frozen=True, tag="topic_change"):
         return self.distance - self.hysteresis
 
 
-class AnyOf(Struct, frozen=True, tag="any_of"):
+class AnyOf(Struct, frozen=True, forbid_unknown_fields=True, tag="any_of"):
     triggers: tuple[Trigger, ...]
 
 
-class AllOf(Struct, frozen=True, tag="all_of"):
+class AllOf(Struct, frozen=True, forbid_unknown_fields=True, tag="all_of"):
     triggers: tuple[Trigger, ...]
 
 
