@@ -1627,7 +1627,8 @@ class Conversation:
             return await difference(self._journal, await self._past(), change)
 
     async def window_of(self, call: Call) -> dict[str, Any]:
-        """Return the fields of the request that was sent with a call.
+        """Return the fields of the request that was sent with a call. The system prompt and the tools are those of the
+        newest request.
 
         Raises:
             NotFound: no window was made for this call.
