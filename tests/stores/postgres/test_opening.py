@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import os
+import shutil
 
 import psycopg
 import pytest
@@ -31,24 +32,40 @@ async def test_a_name_that_no_server_has_is_a_missing_server():
     assert "cannot be reached" in (await refused("postgresql://anna:secret@server.invalid/talks")).message
 
 
+RULES = "local all guarded scram-sha-256\nlocal all banned reject\n"
+
+
 @pytest.fixture
-def guarded(server) -> Iterator[str]:
-    """The folder of the server's socket, where one user needs a password."""
+def guarded(server) -> str:
+    """The folder of the server's socket, where one user needs a password and another may not enter.
+
+    The rules stay: they are about two roles that no other test has. The file is replaced in one step, since a server that is
+    reading it while it is written would keep the first rules only, and refuse everybody else.
+    """
     rules = server.pgdata / "pg_hba.conf"
     before = rules.read_text()
-    rules.write_text(f"local all guarded scram-sha-256\nlocal all banned reject\n{before}")
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute("CREATE ROLE guarded LOGIN PASSWORD 'right'")
-        connection.execute("CREATE ROLE banned LOGIN")
-        connection.execute("SELECT pg_reload_conf()")
-        while not connection.execute(
-            "SELECT 1 FROM pg_hba_file_rules WHERE 'guarded' = ANY (user_name)"
-        ).fetchone():
-            pass
-        yield str(server.get_postmaster_info().socket_dir)
-        connection.execute("DROP ROLE guarded, banned")
-        rules.write_text(before)
-        connection.execute("SELECT pg_reload_conf()")
+    if not before.startswith(RULES):
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            connection.execute("CREATE ROLE guarded LOGIN PASSWORD 'right'")
+            connection.execute("CREATE ROLE banned LOGIN")
+            changed = rules.with_suffix(".new")
+            changed.touch()
+            shutil.copystat(rules, changed)
+            os.chown(changed, rules.stat().st_uid, rules.stat().st_gid)
+            changed.write_text(RULES + before)
+            changed.replace(rules)
+            connection.execute("SELECT pg_reload_conf()")
+        _wait_until_refused(server, "banned")
+    return str(server.get_postmaster_info().socket_dir)
+
+
+def _wait_until_refused(server, user: str) -> None:
+    """The server reads its rules some time after it was told to."""
+    while True:
+        try:
+            psycopg.connect(server.get_uri(), user=user).close()
+        except psycopg.OperationalError:
+            return
 
 
 @pytest.mark.parametrize(
