@@ -13,8 +13,8 @@ from math import log2
 from msgspec import Struct, structs
 
 from refold.core.stage import Edit
-from refold.model.budget import Budget, Share, Tokens, WindowSource
 from refold.model.errors import BudgetError, Overflow
+from refold.model.tokens import Budget, Share, Tokens, WindowSource
 
 SMALL_WINDOW = 8_000
 """Shares that shrink with the window are stated for a window of this size, and hold for all smaller ones."""

@@ -21,7 +21,7 @@ from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.pieces import head
 from refold.core.digest.sections import RULES_SHARE, KeptText, mechanical, sections, without_lists
 from refold.core.digest.shorten import shorten
-from refold.core.fold import Folded, UserRequest, unread_by_model
+from refold.core.fold import FoldedBranch, UserRequest, unread_by_model
 from refold.core.long_messages import seen_of, system_texts
 from refold.core.plan import SummaryRequest, request_room, requests_for
 from refold.core.plan_inputs import BEFORE_CALL, Frame, Now, effective_for, fits
@@ -45,7 +45,7 @@ RULES_BESIDE_TASK = 0.75
 """Share of the room that the task leaves which the rules may take: in a small window the other lists give way first."""
 
 
-def summarise(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
+def summarise(request: SummaryRequest, folded: FoldedBranch, frame: Frame) -> Summary:
     """Write the task, the rules and a digest, within the room of the request."""
     counter, is_own = folded.shown.counter, frame.policy.scope == "own"
     room = request.max_tokens - _framing(folded, frame)
@@ -85,7 +85,7 @@ def _task_told_once(
     pins: str,
     found: Digest,
     request: SummaryRequest,
-    folded: Folded,
+    folded: FoldedBranch,
     frame: Frame,
     room: int,
 ) -> tuple[tuple[str, ...], str]:
@@ -109,7 +109,7 @@ def _task_told_once(
     return (longer, whole) if len(longer) == len(asked) and count(whole) <= room else (asked, text)
 
 
-def extended(written: Summary, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
+def extended(written: Summary, request: SummaryRequest, folded: FoldedBranch, frame: Frame) -> Summary:
     """Return a model's summary with a digest of the messages after it, up to the end of the request.
 
     The model wrote while the conversation went on. Its text stays word for word, and `told` keeps the end of
@@ -148,7 +148,7 @@ def extended(written: Summary, request: SummaryRequest, folded: Folded, frame: F
     )
 
 
-def switch_summary(folded: Folded, frame: Frame, now: Now, written: Summary) -> Folded | None:
+def switch_summary(folded: FoldedBranch, frame: Frame, now: Now, written: Summary) -> FoldedBranch | None:
     """Return the branch with a model's summary in place of its newest summary, which covers at least the same
     messages; None if the window does not fit with it.
     """
@@ -179,7 +179,7 @@ def switch_summary(folded: Folded, frame: Frame, now: Now, written: Summary) -> 
     return switched if fits(switched, frame, now) or not fits(folded, frame, now) else None
 
 
-def _with_digest_of(newest: Summary, written: Summary, folded: Folded, frame: Frame) -> Summary:
+def _with_digest_of(newest: Summary, written: Summary, folded: FoldedBranch, frame: Frame) -> Summary:
     """Return a model's summary followed by the digest that it replaces, as far as there is room. After a
     restart the messages between the two are not in memory, and the digest has their facts.
     """
@@ -199,7 +199,7 @@ def _with_digest_of(newest: Summary, written: Summary, folded: Folded, frame: Fr
     )
 
 
-def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[int]:
+def _left_over(request: SummaryRequest, folded: FoldedBranch, start: int) -> Iterator[int]:
     """Numbers of pieces from messages before `start` that leave only now: messages that were still shown when
     an earlier summary covered their neighbours, and the user's messages before a provider's own
     compaction.
@@ -209,7 +209,7 @@ def _left_over(request: SummaryRequest, folded: Folded, start: int) -> Iterator[
             yield from (piece.number for piece in folded.facts.pieces(item.seq, item.seq + 1))
 
 
-def _carried_text(previous: Summary, room: int, folded: Folded) -> str:
+def _carried_text(previous: Summary, room: int, folded: FoldedBranch) -> str:
     """The last model summary within its share of the room, quoted so that none of its lines looks like one of our lists."""
     text = quoted_lines(without_lists(previous.model_text), "carried", begins_line=True)
     most, counter = int(room * CARRIED_SHARE), folded.shown.counter
@@ -221,7 +221,7 @@ def _carried_text(previous: Summary, room: int, folded: Folded) -> str:
     return text
 
 
-def mechanical_summary(request: SummaryRequest, folded: Folded, frame: Frame) -> Summary:
+def mechanical_summary(request: SummaryRequest, folded: FoldedBranch, frame: Frame) -> Summary:
     """Write the user's requests, message counts, files, rules and the previous summary's text, within the request's room.
 
     If the room is too small, the lists of files are cut first, then the previous summary (at the end of a
@@ -248,7 +248,7 @@ def _first_number(request: SummaryRequest) -> int:
 
 
 def _mechanical(
-    request: SummaryRequest, previous: Summary | None, folded: Folded, room: int
+    request: SummaryRequest, previous: Summary | None, folded: FoldedBranch, room: int
 ) -> Iterator[str]:
     """Candidate texts, each shorter than the one before."""
     turn_from = request.last if request.turn_from is None else max(request.turn_from, request.first)
@@ -274,7 +274,7 @@ def _summary(
     text: str,
     first: int,
     request: SummaryRequest,
-    folded: Folded,
+    folded: FoldedBranch,
     frame: Frame,
     reserve: tuple[int, ...] = (),
     kind: SummaryKind = "extractive",
@@ -283,7 +283,7 @@ def _summary(
     return Summary(text, first, request.last, tokens, kind, frame.policy.scope, reserve)
 
 
-def _without_secrets(made: Summary, folded: Folded, frame: Frame) -> Summary:
+def _without_secrets(made: Summary, folded: FoldedBranch, frame: Frame) -> Summary:
     """Return the summary with placeholders for secrets, as a model's has them. It is stored, and read by other
     models: after a resume, in the next summary, in another program.
     """
@@ -296,14 +296,16 @@ def _without_secrets(made: Summary, folded: Folded, frame: Frame) -> Summary:
     return structs.replace(made, text=text, tokens=tokens, requests=len(opening))
 
 
-def _framing(folded: Folded, frame: Frame) -> int:
+def _framing(folded: FoldedBranch, frame: Frame) -> int:
     """Tokens of the frame text around a summary, and one for the joint between them."""
     view = folded.shown
     empty = Summary("", 0, folded.size, 0)
     return lead_of((empty,), frame.policy, view.dialect, view.counter, 0, frame.fixed).tokens + 1
 
 
-def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame: Frame, most: int) -> str:
+def _pins(
+    asked: tuple[str, ...], request: SummaryRequest, folded: FoldedBranch, frame: Frame, most: int
+) -> str:
     """The user's requests and the ledger's entries that the kept messages do not show, in at most `most` tokens.
 
     Shares count characters, and some texts take far more tokens per character than others: then the lists
@@ -322,7 +324,9 @@ def _pins(asked: tuple[str, ...], request: SummaryRequest, folded: Folded, frame
     return "\n".join(asked)
 
 
-def _requests(request: SummaryRequest, folded: Folded, frame: Frame, *, more: int = 0) -> tuple[str, ...]:
+def _requests(
+    request: SummaryRequest, folded: FoldedBranch, frame: Frame, *, more: int = 0
+) -> tuple[str, ...]:
     """The lines of the task and the open question that the kept messages do not show. Long ones keep their
     ends and the new parts between them; the task gets `more` tokens than its share.
     """

@@ -17,7 +17,6 @@ from msgspec import Struct, structs
 
 from refold.core.budget import tokens_of
 from refold.core.view import View
-from refold.model.budget import Budget
 from refold.model.message import (
     File,
     Image,
@@ -30,8 +29,8 @@ from refold.model.message import (
     ToolResult,
     compaction_of,
 )
-from refold.model.tokens import CountSource, Measurement, TokenCount, TokenCounter, Usage
-from refold.model.window import Fixed, Tool, Window
+from refold.model.tokens import Budget, CountSource, Measurement, TokenCount, TokenCounter, Usage
+from refold.model.window import FixedFields, Tool, Window
 
 # Calibration: the ratio of a provider's token counts to ours, learnt from its usage reports
 
@@ -148,7 +147,7 @@ class FixedCost(Struct, frozen=True):
         return FixedCost(TokenCount.of(system, source), TokenCount.of(tokens - system, source))
 
 
-def count_fixed(fixed: Fixed, counter: TokenCounter) -> FixedCost:
+def count_fixed(fixed: FixedFields, counter: TokenCounter) -> FixedCost:
     system = sum(map(counter.message, fixed.system))
     tools = sum(_tool_tokens(tool, counter) for tool in fixed.tools)
     return FixedCost(TokenCount.of(system, counter.source), TokenCount.of(tools, counter.source))

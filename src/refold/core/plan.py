@@ -3,24 +3,27 @@
 `plan` is the one pure entry that the library, the gateway, the command line and the replay use, so they cannot
 disagree. It measures, evaluates the policy's triggers, runs its stages, cuts, and requests a
 summary if one is needed. Writing the summary happens outside of this module and may fail: `resolve`
-applies it. Without it, the plan's window can be sent as it is, or the plan has a `refusal`.
+applies it. Without it, the plan's window can be sent as it is, or the plan has a `refusal`. `squeeze_in` makes a
+window fit without a summary from a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
 from refold.core import cut as cuts
-from refold.core.assemble import assemble, lead_of
+from refold.core.assemble import assemble, lead_of, summary_handle
 from refold.core.budget import exact, share_of, tokens_of
 from refold.core.cut import cut_at
+from refold.core.digest.pieces import head
+from refold.core.digest.sections import rules_section
 from refold.core.digest.typed_text import is_typed
-from refold.core.emergency import squeeze_in
-from refold.core.fold import Folded, has_thoughts, without_thoughts
-from refold.core.long_messages import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread
+from refold.core.fold import FoldedBranch, UserRequest, has_thoughts, unread_by_model, without_thoughts
+from refold.core.long_messages import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread, needed
 from refold.core.measure import measure
 from refold.core.plan_inputs import (
     BEFORE_CALL,
@@ -35,11 +38,11 @@ from refold.core.plan_inputs import (
     size_of,
     target_for,
 )
+from refold.core.policy import Policy
 from refold.core.secrets import redact
-from refold.core.stage import Edit, Item, Room, reduce
-from refold.core.stages import DescribeMedia, DropReasoning, Supersede
-from refold.core.stages.reasoning import REASONING_STAGE
-from refold.core.stages.removal import units
+from refold.core.stage import Edit, Item, Room, handle_of, reduce
+from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Supersede
+from refold.core.stages.removal import REASONING_STAGE, units
 from refold.core.stages.tool_results import PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
 from refold.core.system_messages import INSTRUCTION_ROLES, holds_more, is_setting, newest_instruction
@@ -52,12 +55,11 @@ from refold.core.triggers import (
     reason_to_reduce,
     topic_start,
 )
-from refold.core.user_requests import MAX_ROOM, request_lines, with_requests
-from refold.model.budget import Share, Tokens
+from refold.core.user_requests import MAX_ROOM, missing_lines, request_lines, with_requests
 from refold.model.message import Message
-from refold.model.summary import Summary
-from refold.model.tokens import Measurement, TokenCount
-from refold.model.window import Window
+from refold.model.summary import Summary, joined
+from refold.model.tokens import Measurement, Share, TokenCount, Tokens
+from refold.model.window import FixedFields, Window
 
 Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 
@@ -111,9 +113,9 @@ class SummaryRequest(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     frame: Frame
     now: Now
-    sent: Folded
+    sent: FoldedBranch
     """The state to send. With a pending `request`: the state before the summary is applied."""
-    next: Folded
+    next: FoldedBranch
     """The state of the branch from now on."""
     decision: Decision
     reason: str
@@ -124,7 +126,7 @@ class Plan(Struct, frozen=True):
     """Numbers of the messages that were shown with their thoughts before this plan, if it asks for a summary."""
 
     @property
-    def sendable(self) -> Folded:
+    def sendable(self) -> FoldedBranch:
         """The state that can be sent now, whether or not the requested summary exists."""
         return give_up(self).sent if self.request else self.sent
 
@@ -141,7 +143,7 @@ class Plan(Struct, frozen=True):
         return measure(shown, self.frame.regions, budget, summary=summary)
 
 
-def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
+def plan(folded: FoldedBranch, frame: Frame, now: Now) -> Plan:
     """Decide which window to send for a branch at this moment.
 
     Below the thresholds only totals are read. If the plan has a `request`, `resolve` applies the summary
@@ -179,14 +181,14 @@ def plan(folded: Folded, frame: Frame, now: Now) -> Plan:
     return structs.replace(found, decision="summarise", request=request, thoughtful=thoughtful)
 
 
-def _thoughtful(folded: Folded) -> frozenset[int]:
+def _thoughtful(folded: FoldedBranch) -> frozenset[int]:
     """Numbers of the messages that are shown with signed thoughts."""
     if not folded.shown.dialect.signed_thinking:
         return frozenset()
     return frozenset(item.seq for item in folded.items.items if has_thoughts(item.message))
 
 
-def _is_hardly_shorter(request: SummaryRequest, folded: Folded, frame: Frame, now: Now) -> bool:
+def _is_hardly_shorter(request: SummaryRequest, folded: FoldedBranch, frame: Frame, now: Now) -> bool:
     """True if there is room for all that a summary would replace, or almost: it then stays as it is, since a summary
     would lose its words and save nothing. The presets of other systems, which have no target, summarise all the same.
     """
@@ -196,13 +198,15 @@ def _is_hardly_shorter(request: SummaryRequest, folded: Folded, frame: Frame, no
     return request.max_tokens >= share_of(MOST_OF_SOURCE, _source_size(folded, request.kept, frame))
 
 
-def _prune_until(folded: Folded, edits: tuple[Edit, ...]) -> Folded:
+def _prune_until(folded: FoldedBranch, edits: tuple[Edit, ...]) -> FoldedBranch:
     """The state with the prune boundary after the last message that was pruned now."""
     last = max((edit.seq for edit in edits if edit.stage == PRUNE_STAGE), default=-1)
     return structs.replace(folded, pruned=last + 1) if last >= folded.pruned else folded
 
 
-def _plan_without_stages(folded: Folded, frame: Frame, now: Now, reason: str, room: Room) -> Plan | None:
+def _plan_without_stages(
+    folded: FoldedBranch, frame: Frame, now: Now, reason: str, room: Room
+) -> Plan | None:
     """Shortcut: skip the stages if they would only change messages that are about to be summarised, and could
     not free enough.
     """
@@ -259,7 +263,9 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     return _make_fit(structs.replace(planned, decision="summarise", sent=folded, next=folded, request=None))
 
 
-def _with_thoughts(planned: Plan, led: Folded, kept: Sequence[Item]) -> tuple[Folded, Plan] | None:
+def _with_thoughts(
+    planned: Plan, led: FoldedBranch, kept: Sequence[Item]
+) -> tuple[FoldedBranch, Plan] | None:
     """The state with the thoughts that this plan took out of messages which stay, and the plan without those edits:
     after a compaction by the provider itself they stay valid. None if there are none, or no room for them.
     """
@@ -284,7 +290,7 @@ def _with_thoughts(planned: Plan, led: Folded, kept: Sequence[Item]) -> tuple[Fo
 
 
 def requests_for(
-    folded: Folded, kept: tuple[Item, ...], last: int, frame: Frame, request: SummaryRequest | None
+    folded: FoldedBranch, kept: tuple[Item, ...], last: int, frame: Frame, request: SummaryRequest | None
 ) -> tuple[str, ...]:
     """The lines of the user's task and open question that a summary must contain word for word."""
     room = request_room(frame, request.max_tokens if request else MAX_ROOM)
@@ -302,7 +308,7 @@ def give_up(planned: Plan) -> Plan:
     return _make_fit(structs.replace(planned, decision="reduce" if planned.edits else "keep", request=None))
 
 
-def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
+def ahead(folded: FoldedBranch, frame: Frame, now: Now) -> SummaryRequest | None:
     """The summary to request before the fold point; None if it is too early or no message is new."""
     soft = frame.policy.soft
     if soft is None or not frame.policy.enabled or folded.settled == folded.size:
@@ -314,14 +320,14 @@ def ahead(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     return request if request and request.asks_model else None
 
 
-def _is_small(folded: Folded, frame: Frame, now: Now) -> bool:
+def _is_small(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
     """True if the stages alone have reached the target, and no trigger fires any more."""
     if now.moment == "manual" or size_of(folded, frame) > min(target_for(frame, now), limit_for(frame, now)):
         return False
     return not is_triggered(folded, frame, now)
 
 
-def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
+def _request(folded: FoldedBranch, frame: Frame, now: Now) -> SummaryRequest | None:
     """The summary to request; None if no message can be cut off or none is new since the last summary."""
     if folded.settled == folded.size and now.moment != "overflow":
         return None
@@ -353,14 +359,16 @@ def _request(folded: Folded, frame: Frame, now: Now) -> SummaryRequest | None:
     return request if is_worthwhile else structs.replace(request, asks_model=False)
 
 
-def _source_size(folded: Folded, kept: tuple[Item, ...], frame: Frame) -> int:
+def _source_size(folded: FoldedBranch, kept: tuple[Item, ...], frame: Frame) -> int:
     """Tokens that a summary tells of: the messages that leave, and the summary before if it is written into the new one."""
     stay = {item.seq for item in kept}
     leaving = sum(item.tokens for item in folded.items.items if item.seq not in stay)
     return leaving + (folded.lead.tokens if frame.policy.scope == "cumulative" else 0)
 
 
-def _is_worthwhile(request: SummaryRequest, source: int, folded: Folded, frame: Frame, now: Now) -> bool:
+def _is_worthwhile(
+    request: SummaryRequest, source: int, folded: FoldedBranch, frame: Frame, now: Now
+) -> bool:
     """True if a model should be asked for the summary."""
     if now.moment == "manual":
         return source >= LEAST_ASKED
@@ -379,14 +387,14 @@ def _is_conversation(message: Message) -> bool:
     return message.role not in INSTRUCTION_ROLES and (message.role != "user" or is_typed(message))
 
 
-def _is_summary_large(folded: Folded, frame: Frame, now: Now) -> bool:
+def _is_summary_large(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
     """True if all messages stay and the summary is the part that does not fit: it is written again, shorter."""
     policy = frame.policy
     is_rewritable = bool(folded.summaries) and policy.cut is not None and policy.scope == "cumulative"
     return is_rewritable and not fits(folded, frame, now)
 
 
-def _cut(folded: Folded, frame: Frame, now: Now, effective: int) -> int:
+def _cut(folded: FoldedBranch, frame: Frame, now: Now, effective: int) -> int:
     """Index of the first message that stays."""
     if now.cut is not None:
         items, wanted = folded.items.items, now.cut
@@ -417,7 +425,7 @@ def _number_at(items: tuple[Item, ...], at: int, size: int) -> int:
     return next((item.seq for item in items[at:] if item.seq > highest), size)
 
 
-def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
+def _kept(folded: FoldedBranch, last: int, effective: int) -> tuple[Item, ...]:
     """The items that stay if the messages numbered below `last` leave.
 
     Besides the newer messages these are: the question in progress, the newest instruction within the
@@ -444,7 +452,7 @@ def _kept(folded: Folded, last: int, effective: int) -> tuple[Item, ...]:
     )
 
 
-def pinned_units(folded: Folded) -> frozenset[int]:
+def pinned_units(folded: FoldedBranch) -> frozenset[int]:
     """Numbers of the pinned messages, each with the rest of its unit: a call stays together with its results."""
     if not folded.pinned:
         return folded.pinned
@@ -454,7 +462,7 @@ def pinned_units(folded: Folded) -> frozenset[int]:
     return frozenset(items[index].seq for unit in held for index in unit)
 
 
-def _newest_alone(folded: Folded, item: Item) -> Item:
+def _newest_alone(folded: FoldedBranch, item: Item) -> Item:
     """The newest instruction without the older instructions that had to be joined to it; those are summarised now."""
     original = folded.original(item.seq) if item.seq >= folded.origin else None
     if original is None or not holds_more(item.message, original.message):
@@ -473,7 +481,7 @@ def _summary_room(kept: tuple[Item, ...], frame: Frame, now: Now, effective: int
     return max(wanted, min(left, share_of(min(least, LEAST_SUMMARY), effective)))
 
 
-def _most_for(source: int, folded: Folded, frame: Frame, now: Now) -> int:
+def _most_for(source: int, folded: FoldedBranch, frame: Frame, now: Now) -> int:
     """Most tokens of a summary that tells of so many. A summary that was asked for takes a smaller share: there is
     room for more in a window that is not full, but then the compaction would free nothing.
     """
@@ -522,12 +530,175 @@ def _plan_with_hard_stages(planned: Plan) -> Plan | None:
     return structs.replace(planned, decision="reduce", sent=fitting, next=fitting, edits=edits)
 
 
-def _emergency(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Edit, ...]]:
+def _emergency(folded: FoldedBranch, frame: Frame, now: Now) -> tuple[FoldedBranch, tuple[Edit, ...]]:
     room = _whole_room(folded, frame, now)
     return squeeze_in(folded, frame.policy, frame.policy.emergency, room, frame.fixed)
 
 
-def _whole_room(folded: Folded, frame: Frame, now: Now) -> Room:
+def _whole_room(folded: FoldedBranch, frame: Frame, now: Now) -> Room:
     """The room for summaries and messages together."""
     room, before = room_for(folded, frame, now), folded.lead.tokens
     return structs.replace(room, tokens=room.tokens + before, instructions=room.instructions - before)
+
+
+# A window without a summary from a model: the policy's hardest stages
+
+SHARES = ((0.35, 0.10), (0.15, 0.10), (0.0, 0.05), (0.0, 0.0))
+"""Shares of the room for the summary so far and for the user's rules, if both do not fit in full. The next
+pair is tried if the messages that must stay leave less. The last pair is for the emergency stages alone,
+which have shrunk everything else by then."""
+NAMES = 16
+"""Tokens left for the names of the messages that are removed in addition, to make room for the names themselves."""
+_CHARACTERS_PER_TOKEN = 3
+"""A low estimate: text cut by it must fit."""
+
+
+def squeeze_in(
+    folded: FoldedBranch,
+    policy: Policy,
+    stages: tuple[AnyStage, ...],
+    room: Room,
+    fixed: FixedFields | None = None,
+) -> tuple[FoldedBranch, tuple[Edit, ...]]:
+    """Shrink the branch to `room`, which is for summaries and messages together, if the stages can.
+
+    The stages remove as much as needed. If whole messages are removed, a note before the others holds the task,
+    the open question, the user's rules and the previous summary, shortened if necessary, with the handles of the
+    removed messages.
+    """
+    plain = _apply_stages(folded, stages, room)
+    is_all_there = not _removed(folded, plain[0]) and _shows_requests(plain[0], room)
+    if plain[0].tokens <= room.tokens and is_all_there:
+        return plain
+    folded = folded.with_ledger(folded.ledger)  # every note below needs it: read the messages once
+    so_far, noted = folded.summaries, plain
+    for shares in SHARES if stages == policy.emergency else SHARES[:-1]:
+        note = partial(_with_note, so_far=so_far, policy=policy, room=room, fixed=fixed, shares=shares)
+        begun = note(folded, gone=(), is_final=False)
+        noted = _apply_stages(begun, stages, room)
+        gone = _removed(folded, noted[0])
+        named = note(noted[0], gone=gone, is_final=True)
+        if gone and named.tokens > room.tokens:  # the names of the removed messages need room as well
+            tokens = max(0, room.tokens - (named.lead.tokens - noted[0].lead.tokens) - NAMES)
+            noted = _apply_stages(begun, stages, structs.replace(room, tokens=tokens))
+            gone = _removed(folded, noted[0])
+            named = note(noted[0], gone=gone, is_final=True)
+        if named.lead is not noted[0].lead and named.tokens <= room.tokens:
+            return named, noted[1]
+        if gone and noted[0].lead is folded.lead:
+            # No note names the removed messages, and there is no room for one: this window does not
+            # fit.
+            noted = named, noted[1]
+        if noted[0].tokens <= room.tokens:
+            return noted
+    return noted if _removed(folded, plain[0]) else plain
+
+
+def _apply_stages(
+    folded: FoldedBranch, stages: tuple[AnyStage, ...], room: Room
+) -> tuple[FoldedBranch, tuple[Edit, ...]]:
+    lead = folded.lead.tokens
+    left = structs.replace(room, tokens=max(0, room.tokens - lead), instructions=room.instructions + lead)
+    shown, edits = reduce(folded.items, stages, left)
+    return (folded.show(shown.items) if edits else folded), edits
+
+
+def _removed(before: FoldedBranch, after: FoldedBranch) -> tuple[int, ...]:
+    """Numbers of the messages that are shown before and not after."""
+    left = {after.number(index) for index in range(len(after.shown))}
+    numbers = (before.number(index) for index in range(len(before.shown)))
+    return tuple(number for number in numbers if number not in left)
+
+
+def _with_note(
+    folded: FoldedBranch,
+    *,
+    so_far: tuple[Summary, ...],
+    policy: Policy,
+    room: Room,
+    fixed: FixedFields | None,
+    shares: tuple[float, float],
+    gone: tuple[int, ...],
+    is_final: bool,
+) -> FoldedBranch:
+    """The same messages after a note with the user's requests, their rules, the summary so far and the removed messages.
+
+    The note follows the existing summaries in the list, so that their handles stay valid. A note that is
+    not final includes the task and the rules even if they are still shown, because the stages may remove
+    them.
+    """
+    counter, left, before = room.counter, _beside_needed(folded, room), ""
+    if so_far:
+        last, number = so_far[-1], so_far[-1].number
+        most = min(left, share_of(shares[0], room.tokens))
+        is_small = counter.text(last.text) <= most
+        before = (
+            last.text
+            if is_small
+            else f"{head(last.own_text, most * _CHARACTERS_PER_TOKEN)}\n[… {summary_handle(number)} …]"
+        )
+    covered = max((*gone, so_far[-1].last - 1 if so_far else -1)) + 1
+    shown = _remaining_items(folded) if is_final else _remaining_items(folded, without=folded.task)
+    opening = missing_lines(before, _requests(folded, shown, covered, room))
+    typed = [item.message.text for item in shown if item.message.role == "user"] if is_final else []
+    said = "\n".join((before, opening, *typed))
+    most = min(left, share_of(shares[1], room.tokens)) * _CHARACTERS_PER_TOKEN
+    rules = rules_section(folded.ledger.rules, most, shown=said)
+    opening, rules = (redact(one, known=folded.secrets) for one in (opening, rules))  # a summary has none
+    text = "\n".join(
+        line for line in (opening.rstrip("\n"), rules, before, _dropped_text(gone, policy)) if line
+    )
+    if not text:
+        return folded
+    begins = min((*gone, *(item.seq for item in folded.items.items)), default=0)
+    told = so_far[-1].told_until if so_far else begins
+    note = Summary(
+        text, 0, covered, counter.text(text), "mechanical", "cumulative", requests=len(opening), told=told
+    )
+    note = unread_by_model(note, joined(so_far), folded, begins)
+    return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, fixed))
+
+
+def _beside_needed(folded: FoldedBranch, room: Room) -> int:
+    """Tokens that a note may take beside the messages that must stay."""
+    must = sum(folded.shown[index].tokens for index in needed(folded, room.tokens).all)
+    return max(share_of(LEAST_BESIDE, room.tokens), room.tokens - must)
+
+
+def _requests(folded: FoldedBranch, shown: Sequence[Item], covered: int, room: Room) -> tuple[str, ...]:
+    """The user's requests that the messages shown beside a note do not hold; the note covers the messages below `covered`."""
+    return request_lines(folded, shown, covered or folded.size, room.tokens, counter=room.counter)
+
+
+def _shows_requests(folded: FoldedBranch, room: Room) -> bool:
+    """True if every request of the user is shown, or is in the summary before the messages."""
+    lead, covered = folded.lead, folded.summaries[-1].last if folded.summaries else 0
+    before = "\n".join((lead.block, *(message.text for message in lead.messages)))
+    return not missing_lines(before, _requests(folded, folded.items.items, covered, room))
+
+
+def _remaining_items(folded: FoldedBranch, without: tuple[UserRequest, ...] = ()) -> tuple[Item, ...]:
+    numbers = {asked.number for asked in without}
+    return tuple(item for item in folded.items.items if item.seq not in numbers)
+
+
+def _dropped_text(gone: tuple[int, ...], policy: Policy) -> str:
+    """The policy's text about the removed messages."""
+    if not gone:
+        return ""
+    return policy.texts.dropped.replace("{count}", str(len(gone))).replace("{handles}", _spans(gone))
+
+
+def _spans(gone: Iterable[int]) -> str:
+    """Handles of the removed messages; neighbours become one span."""
+    spans: list[list[int]] = []
+    for number in gone:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    said = [
+        handle_of(first) if first == last else f"{handle_of(first)} to {handle_of(last)}"
+        for first, last in spans
+    ]
+    return ", ".join(said)

@@ -12,21 +12,20 @@ from math import ceil
 from msgspec import Struct
 
 from refold.core.budget import OutputRoom, input_limit, output_room, tokens_of
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.measure import FixedCost
 from refold.core.policy import Moment, Policy
 from refold.core.stage import Room
 from refold.core.system_messages import is_setting, newest_instruction
 from refold.core.topic_change import NewTopic
-from refold.model.budget import Budget, Share
-from refold.model.tokens import Prices
-from refold.model.window import Fixed
+from refold.model.tokens import Budget, Prices, Share
+from refold.model.window import FixedFields
 
 
 class Frame(Struct, frozen=True, dict=True):
     """The inputs that stay the same from call to call: the client's instructions, the budget, the policy, the prices."""
 
-    fixed: Fixed
+    fixed: FixedFields
     cost: FixedCost
     budget: Budget
     policy: Policy
@@ -81,7 +80,7 @@ BEFORE_CALL = Now("before_call")
 """A call without special circumstances."""
 
 
-def size_of(folded: Folded, frame: Frame) -> int:
+def size_of(folded: FoldedBranch, frame: Frame) -> int:
     """Tokens of instructions, summaries and messages, in our count."""
     return frame.instructions + folded.tokens + frame.bridge * folded.bridges
 
@@ -114,18 +113,18 @@ def lowered_output(frame: Frame, now: Now) -> int:
     return room_of(frame, now).lowered if frame.policy.enabled else frame.budget.max_output
 
 
-def output_for(folded: Folded, frame: Frame, now: Now) -> int:
+def output_for(folded: FoldedBranch, frame: Frame, now: Now) -> int:
     """The output to ask for with this window: the requested one, unless the window does not fit with it."""
     if now.output is None and size_of(folded, frame) <= limit_for(frame, now, frame.budget.max_output):
         return frame.budget.max_output
     return lowered_output(frame, now)
 
 
-def fits(folded: Folded, frame: Frame, now: Now) -> bool:
+def fits(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
     return size_of(folded, frame) <= limit_for(frame, now)
 
 
-def room_for(folded: Folded, frame: Frame, now: Now) -> Room:
+def room_for(folded: FoldedBranch, frame: Frame, now: Now) -> Room:
     """The room that stages may fill with messages."""
     view, instructions = folded.shown, frame.instructions
     items = folded.items.items

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
+from refold.core.tool_use import COMMON_TOOLS, ToolKinds
 from refold.model.dialect import Dialect
 from refold.model.message import Message, Part, Reasoning
 from refold.model.tokens import TokenCounter

@@ -351,18 +351,6 @@ NOT_TOKENS = "is not a number of tokens from {:,} to {:,}"
 """What is said of a value outside of its range: the same words in the library, the settings, the options and the gateway."""
 
 
-def check_window(value: object, name: str) -> None:
-    """
-    Raises:
-        ConfigError: the value is not the size of a window.
-    """
-    if type(value) is not int or not MIN_WINDOW <= value <= MAX_TOKENS:  # `True` is no window
-        raise ConfigError(
-            f"{name} {NOT_TOKENS.format(MIN_WINDOW, MAX_TOKENS)}",
-            hint="give the model's window in tokens, such as 32000",
-        )
-
-
 class Overflow(Struct, frozen=True):
     """A classified error response, with the numbers that the provider stated (None for those it did not state)."""
 
@@ -405,7 +393,11 @@ class Overflow(Struct, frozen=True):
 
 
 def error_location(error: BaseException) -> str:
-    """The type of an error and where it was raised, without its text, which may hold content."""
+    """The type of an error and where it was raised, without its text, which may hold content. A syntax error is raised
+    by the compiler, so its place is the line of the file that cannot be read.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__} at {error.filename.rpartition('/')[2]}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {frames[-1].name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}"

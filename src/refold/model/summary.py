@@ -97,12 +97,15 @@ class Summary(Struct, frozen=True):
     model wrote it."""
     native: NativeCompaction | None = None
     """The provider's own compaction of the same messages. The text is the form that other models read."""
+    is_digest: bool = False
+    """Whether the text beside a provider's compaction is a digest. It is carried word for word like a model's, because
+    the next digest cannot choose from its pieces again."""
 
     @property
     def author(self) -> Author:
         if self.native is not None:
             return "native"
-        return "digest" if self.kind == "extractive" else self.kind
+        return "digest" if self.is_digest or self.kind == "extractive" else self.kind
 
     @property
     def told_until(self) -> int:

@@ -23,7 +23,7 @@ Ttl: TypeAlias = Literal["5m", "1h"]
 """Lifetime of a cached prefix at the provider, counted from its last use."""
 
 
-class Fixed(Struct, frozen=True):
+class FixedFields(Struct, frozen=True):
     """The part of every call that the client sends and Refold never changes."""
 
     dialect: Dialect
@@ -48,7 +48,7 @@ class Breakpoint(Struct, frozen=True, gc=False):
 
 
 class Window(Struct, frozen=True):
-    fixed: Fixed
+    fixed: FixedFields
     messages: tuple[Message, ...]
     summaries: tuple[Message, ...] = ()
     """Messages before the history, for messages that are no longer shown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from refold.core.digest.ledger import EMPTY, Ledger, entries, merge
-from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
+from refold.core.tool_use import COMMON_TOOLS, ToolKinds
 from refold.model.message import Message, ToolCall
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from refold.core.digest.ledger import EMPTY, MAX_ENTRIES, MAX_RULES, Ledger, entries, merge
-from refold.core.tool_kinds import ToolKinds
+from refold.core.tool_use import ToolKinds
 from refold.model.message import Message, Text, assistant, system, tool, user
 from tests.core.digest.conversations import call, work
 from tests.core.digest.ledgers import ledger_of

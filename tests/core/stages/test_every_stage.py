@@ -11,11 +11,9 @@ from msgspec import structs
 from refold.core.stage import HANDLE_PATTERN
 from refold.core.stages import AnyStage
 from refold.core.stages.fit import Fade, Fit, Squeeze
-from refold.core.stages.media import DescribeMedia
-from refold.core.stages.reasoning import DropReasoning
-from refold.core.stages.removal import DropHalf, Select
+from refold.core.stages.parts import COUNT_MARK
+from refold.core.stages.removal import DescribeMedia, DropHalf, DropReasoning, Select
 from refold.core.stages.tool_results import Mask, Prune, Supersede, Tiers, Trim
-from refold.core.stages.truncate import COUNT_MARK
 from refold.core.verify import verify
 from refold.model.dialect import DIALECTS
 from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult

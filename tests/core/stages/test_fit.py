@@ -4,7 +4,7 @@ import pytest
 
 from refold.core.measure import CharacterEstimate
 from refold.core.stages.fit import Fit
-from refold.core.stages.truncate import COUNT_MARK
+from refold.core.stages.parts import COUNT_MARK
 from refold.model.message import ToolCall, assistant, tool, user
 from tests.core.conversations import TextCounter
 from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from refold.core.stages.fit import Fade, Fit
-from refold.core.stages.truncate import COUNT_MARK
+from refold.core.stages.parts import COUNT_MARK
 from refold.model.message import ToolCall, assistant, tool, user
 from tests.core.conversations import FlatCounter
 from tests.core.stages.shown_messages import results_of, room_for, show_all, work

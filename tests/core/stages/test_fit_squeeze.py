@@ -1,7 +1,7 @@
 import pytest
 
 from refold.core.stages.fit import Squeeze
-from refold.core.stages.truncate import COUNT_MARK
+from refold.core.stages.parts import COUNT_MARK
 from refold.model.message import Image, Message, Reasoning, Text, assistant, user
 from tests.core.conversations import TextCounter
 from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work

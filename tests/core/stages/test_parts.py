@@ -3,8 +3,7 @@ import json
 import msgspec
 import pytest
 
-from refold.core.stages.parts import cut_call, cut_result, find_results, stub_result
-from refold.core.stages.truncate import COUNT_MARK, HANDLE_MARK
+from refold.core.stages.parts import COUNT_MARK, HANDLE_MARK, cut_call, cut_result, find_results, stub_result
 from refold.model.message import Image, Message, Text, ToolCall, ToolResult, assistant, tool, user
 from tests.core.stages.shown_messages import lines, show_all
 

@@ -1,7 +1,7 @@
 import pytest
 
+from refold.core.stages.parts import COUNT_MARK
 from refold.core.stages.tool_results import Mask
-from refold.core.stages.truncate import COUNT_MARK
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
 from tests.core.conversations import FlatCounter
 from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work

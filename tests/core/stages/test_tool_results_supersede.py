@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.stages.tool_results import Supersede, SupersedeTexts
-from refold.core.tool_kinds import ToolKinds
+from refold.core.tool_use import ToolKinds
 from refold.model.message import ToolCall, assistant, tool, user
 from tests.core.stages.shown_messages import lines, results_of, room_for, show_all
 

@@ -1,7 +1,7 @@
 import pytest
 
+from refold.core.stages.parts import Mark
 from refold.core.stages.tool_results import Trim
-from refold.core.stages.truncate import Mark
 from tests.core.conversations import talk
 from tests.core.stages.shown_messages import lines, results_of, room_for, show_all, work
 

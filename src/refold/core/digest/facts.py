@@ -95,7 +95,7 @@ label_of = attrgetter("label")
 _terms = attrgetter("terms")
 
 
-class Indexed(Struct, frozen=True, gc=False):
+class IndexedMessage(Struct, frozen=True, gc=False):
     """One message of the index."""
 
     seq: int
@@ -139,7 +139,7 @@ class FactLog:
         """Whether the user has said each term."""
         self.standing: list[float] = []
         """The value of each term times its odds of being needed again, without its age."""
-        self.messages: list[Indexed] = []
+        self.messages: list[IndexedMessage] = []
         self.pieces: list[Piece] = []
         self.raised: list[tuple[int, int]] = []
         """Terms that became literals after their first occurrence, each with the number of messages before."""
@@ -219,7 +219,7 @@ class FactLog:
         """Drop the tokens that were remembered while many messages were read."""
         self._tokens = {}
 
-    def note(self, message: Indexed, own: Sequence[Piece]) -> None:
+    def note(self, message: IndexedMessage, own: Sequence[Piece]) -> None:
         """Add a message with its pieces and update the statistics of its terms."""
         self.pieces += own
         self.messages.append(message)
@@ -308,7 +308,7 @@ class FactLog:
         self.standing, self.asked = [0.0] * count, [False] * count
 
 
-def _seq(message: Indexed) -> int:
+def _seq(message: IndexedMessage) -> int:
     return message.seq
 
 
@@ -425,7 +425,7 @@ def catch_up(log: FactLog, size: int) -> None:
     log.forget_tokens()
 
 
-def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Sequence[Piece]]:
+def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[IndexedMessage, Sequence[Piece]]:
     """Build the index entry and the pieces of the next message of a log."""
     parts = [part for part in message.parts if type(part) is not Reasoning]
     for part in parts:
@@ -435,7 +435,7 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[Indexed, Seq
     own = list(_pieces_of(said, seq, log, used=message.role == "assistant"))
     before = log.messages[-1].position if log.messages else 0
     position = before + sum(len(text) for _, text in said)
-    return Indexed(seq, message.role, len(log.pieces) + len(own), position), own
+    return IndexedMessage(seq, message.role, len(log.pieces) + len(own), position), own
 
 
 def term_ids(log: FactLog, text: str) -> set[int]:
@@ -574,7 +574,7 @@ def _lines(key: str, value: object) -> Iterator[str]:
 # are no longer in memory.
 
 
-class Carried(Struct, frozen=True, array_like=True):
+class CarriedPiece(Struct, frozen=True, array_like=True):
     """A piece without its terms, which are read from its text again."""
 
     seq: int
@@ -590,7 +590,7 @@ class Carried(Struct, frozen=True, array_like=True):
     text: str
 
 
-def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[Carried, ...], dict[int, int]]:
+def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[CarriedPiece, ...], dict[int, int]]:
     """Return the pieces of these numbers in the order of the conversation, and a map from number to place in
     the result.
 
@@ -606,9 +606,9 @@ def carry(facts: Facts, numbers: Iterable[int], upto: int) -> tuple[tuple[Carrie
     return found, places
 
 
-def _carried(facts: Facts, piece: Piece) -> Carried:
+def _carried(facts: Facts, piece: Piece) -> CarriedPiece:
     message = facts.known.messages[facts.find(piece.seq)]
-    return Carried(
+    return CarriedPiece(
         piece.seq,
         message.role,
         message.position,
@@ -622,17 +622,17 @@ def _carried(facts: Facts, piece: Piece) -> Carried:
     )
 
 
-def restore(carried: Sequence[Carried]) -> Facts:
+def restore(carried: Sequence[CarriedPiece]) -> Facts:
     """Build an index from carried pieces, numbered in their order."""
     log = FactLog()
     for seq, group in groupby(carried, key=lambda one: one.seq):
         own = list(group)
         pieces = [_piece(one, len(log.pieces) + place, log) for place, one in enumerate(own)]
-        log.note(Indexed(seq, own[0].role, len(log.pieces) + len(pieces), own[0].position), pieces)
+        log.note(IndexedMessage(seq, own[0].role, len(log.pieces) + len(pieces), own[0].position), pieces)
     return Facts(len(log.messages), log)
 
 
-def _piece(one: Carried, number: int, log: FactLog) -> Piece:
+def _piece(one: CarriedPiece, number: int, log: FactLog) -> Piece:
     return Piece(
         number,
         one.seq,

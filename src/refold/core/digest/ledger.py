@@ -18,8 +18,7 @@ from msgspec import Struct
 from refold.core.digest.pieces import ends, head, is_safe
 from refold.core.digest.terms import contains_word
 from refold.core.digest.typed_text import is_typed, request_text, said_by_user, typed_passages
-from refold.core.tool_failures import MAX_LINE, stated_errors
-from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, call_key, file_accesses
+from refold.core.tool_use import COMMON_TOOLS, MAX_LINE, ToolKinds, call_key, file_accesses, stated_errors
 from refold.model.message import Message, ToolCall
 
 # The user's rules: sentences that state how work has to be done, found by their form and kept word

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from refold.core.digest.ledger import Ledger, are_stated, from_both_ends, most_telling
 from refold.core.digest.line_markers import quoted_line
 from refold.core.digest.terms import contains_word
-from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds, file_accesses
+from refold.core.tool_use import COMMON_TOOLS, ToolKinds, file_accesses
 from refold.model.message import Message, Role, visible
 
 RULES = "## Rules the user gave"

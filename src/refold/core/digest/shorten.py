@@ -28,8 +28,7 @@ from refold.core.digest.facts import Facts, Piece, term_ids
 from refold.core.digest.pieces import ends, head, is_safe, tail
 from refold.core.secrets import find_secrets
 from refold.core.stage import handle_of
-from refold.core.stages.parts import stub_result
-from refold.core.stages.truncate import HANDLE_MARK, excerpt
+from refold.core.stages.parts import HANDLE_MARK, excerpt, stub_result
 from refold.model.message import (
     File,
     Message,

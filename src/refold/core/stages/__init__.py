@@ -22,9 +22,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from refold.core.stages.fit import Fade, Fit, Squeeze
-from refold.core.stages.media import DescribeMedia
-from refold.core.stages.reasoning import DropReasoning
-from refold.core.stages.removal import DropHalf, Select
+from refold.core.stages.removal import DescribeMedia, DropHalf, DropReasoning, Select
 from refold.core.stages.tool_results import Mask, Prune, Supersede, Tiers, Trim
 
 __all__ = [

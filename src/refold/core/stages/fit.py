@@ -8,9 +8,18 @@ from msgspec import Struct, structs
 
 from refold.core.budget import exact
 from refold.core.stage import Room, ShownMessages, StageResult, changed
-from refold.core.stages.media import DescribeMedia
-from refold.core.stages.parts import ShownPart, cut_piece, find_pieces, rebuilt, text_of, unread_from
-from refold.core.stages.truncate import HANDLE_MARK, Mark, weighted
+from refold.core.stages.parts import (
+    HANDLE_MARK,
+    Mark,
+    ShownPart,
+    cut_piece,
+    find_pieces,
+    rebuilt,
+    text_of,
+    unread_from,
+    weighted,
+)
+from refold.core.stages.removal import DescribeMedia
 from refold.model.message import Part, Text, ToolCall, ToolResult
 from refold.model.tokens import TokenCounter
 

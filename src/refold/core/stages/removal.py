@@ -1,7 +1,8 @@
-"""Stages that remove whole messages: `Select` keeps the newest that fit, `DropHalf` drops the older half of the turns.
+"""Stages that remove content: whole messages, the reasoning of earlier turns, and their media.
 
-Messages are removed in units: a reply and the results of its calls are one unit, so a list of whole units is
-always valid.
+`Select` keeps the newest messages that fit, `DropHalf` drops the older half of the turns. Messages are removed
+in units: a reply and the results of its calls are one unit, so a list of whole units is always valid.
+`DropReasoning` and `DescribeMedia` leave the messages, and remove what is not read again.
 """
 
 from __future__ import annotations
@@ -10,13 +11,26 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from msgspec import Struct, structs
+import msgspec
+from msgspec import Raw, Struct, structs
 
-from refold.core.pairs import Removed, repair
-from refold.core.stage import Edit, Item, Room, ShownMessages, StageResult, handle_of, removed
+from refold.core.pairs import RemovedParts, repair
+from refold.core.stage import (
+    Edit,
+    Item,
+    Room,
+    ShownMessages,
+    StageResult,
+    changed,
+    handle_of,
+    numbered_parts,
+    removed,
+)
+from refold.core.stages.parts import rebuilt
+from refold.core.verify import is_only_reasoning
 from refold.core.view import safe_boundary, starts_turn, turn_starts
 from refold.model.dialect import Dialect
-from refold.model.message import Message, Part
+from refold.model.message import File, Image, Message, Part, Reasoning, Text, ToolResult
 
 
 def units(messages: Sequence[Message], dialect: Dialect) -> list[range]:
@@ -121,7 +135,7 @@ def _tokens(unit: range, shown: ShownMessages) -> int:
 def _without_orphans(shown: ShownMessages, gone: set[int], room: Room) -> StageResult:
     """Remove items, and with them the calls and results that lost their counterpart."""
     left = [index for index in range(len(shown.items)) if index not in gone]
-    lost: dict[int, list[Removed]] = {}
+    lost: dict[int, list[RemovedParts]] = {}
     for broken in repair([shown.items[index].message for index in left], room.dialect).removed:
         lost.setdefault(left[broken.index], []).append(broken)
     taken = {index: _split(shown.items[index], broken, room) for index, broken in lost.items()}
@@ -134,7 +148,7 @@ def _without_orphans(shown: ShownMessages, gone: set[int], room: Room) -> StageR
     return structs.replace(result, edits=(*result.edits, *edits), removed=tuple(waiting))
 
 
-def _split(item: Item, broken: Sequence[Removed], room: Room) -> tuple[Item | None, Item]:
+def _split(item: Item, broken: Sequence[RemovedParts], room: Room) -> tuple[Item | None, Item]:
     """The part of an item that stays and the part that leaves. Nothing stays if only pieces of a reply would."""
     parts, orphans = list(item.message.parts), [gone.what for gone in broken]
     lost: list[Part] = [part for part in parts if any(part is orphan for orphan in orphans)]
@@ -205,3 +219,135 @@ class DropHalf(Struct, frozen=True, tag="drop_half"):
         if len(starts) >= 2:
             return starts[len(starts) // 2]
         return safe_boundary(starts, length, length // 2)
+
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+REASONING_STAGE = "drop_reasoning"
+_EARLIER_THINKING = "thinking of an earlier turn"
+
+
+class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
+    """Removes the reasoning of earlier turns. Has no settings: there is one right way to do this.
+
+    Reasoning serves the reply that it belongs to. Once that turn is over it is not used again, and providers
+    leave it out themselves. It is removed whole or not at all, and never from the latest reply, which some
+    providers check against their signature.
+    """
+
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
+        thoughtful = [index for index in range(_latest_turn(shown)) if _may_drop(shown, index, room)]
+        if not thoughtful:
+            return StageResult.skipped(shown, "no earlier turn holds thinking")
+        whole = {index for index in thoughtful if is_only_reasoning(shown.items[index].message)}
+        rest = {
+            index: _without_reasoning(shown.items[index].message)
+            for index in thoughtful
+            if index not in whole
+        }
+        shortened = changed(REASONING_STAGE, shown, rest, room, lambda _: _EARLIER_THINKING)
+        result = removed(REASONING_STAGE, shortened.shown, whole, _EARLIER_THINKING)
+        return structs.replace(result, edits=(*shortened.edits, *result.edits))
+
+
+def _latest_turn(shown: ShownMessages) -> int:
+    """Start of the latest reply's turn: usually the active turn, or the one before a new question."""
+    items = shown.items
+    replies = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
+    latest = next(replies, len(items))
+    starts = [start for start in turn_starts(shown.messages) if start <= latest]
+    return min(shown.protected, starts[-1] if starts else 0)
+
+
+def _may_drop(shown: ShownMessages, index: int, room: Room) -> bool:
+    message = shown.items[index].message
+    if Reasoning not in map(type, message.parts) or not room.may_touch(shown, index):
+        return False
+    return not room.dialect.spreads_calls or not _is_bound(shown, index)
+
+
+def _is_bound(shown: ShownMessages, index: int) -> bool:
+    """True if the provider would refuse the rest of the reply without its reasoning.
+
+    In dialects that spread a reply over items, the provider looks up an item with its own id together with
+    its reasoning.
+    """
+    rest = index + 1
+    while rest < len(shown.items) and shown.items[rest].message.role == "assistant":
+        if _has_id(shown.items[rest].message):
+            return True
+        rest += 1
+    return False
+
+
+def _has_id(message: Message) -> bool:
+    if message.origin is None or not bytes(message.origin.raw).lstrip().startswith(b"{"):
+        return False
+    return bytes(_OBJECT.decode(message.origin.raw).get("id", b"null")) != b"null"
+
+
+def _without_reasoning(message: Message) -> Message:
+    return message.with_parts(tuple(part for part in message.parts if type(part) is not Reasoning))
+
+
+_MEDIA = frozenset((Image, File))
+_LONGEST_URL = 200
+"""Longer addresses carry a signature or the data itself, and are of no use as text."""
+
+
+class DescribeMedia(Struct, frozen=True, tag="describe_media"):
+    """Replaces media of earlier turns by a line that describes them.
+
+    An image matters while it is new. Later it costs as much as pages of text, and its type, name and handle
+    are enough to ask for it again. The active turn keeps its media, so that they survive every retry.
+    """
+
+    files: bool = True
+    """Describe documents, audio and video as well, not only images."""
+
+    def apply(self, shown: ShownMessages, room: Room) -> StageResult:
+        parts: dict[tuple[int, int], Part] = {}
+        for index, item in enumerate(shown.items[: shown.protected]):
+            if not _holds_media(item.message) or not room.may_touch(shown, index):
+                continue
+            for place, part, number in numbered_parts(item.message):
+                described = self._described(part, item, number)
+                if described is not part:
+                    parts[index, place] = described
+        if not parts:
+            return StageResult.skipped(shown, "no earlier turn holds media")
+        return changed(
+            "describe_media", shown, rebuilt(shown, parts), room, lambda _: "media of an earlier turn"
+        )
+
+    def _described(self, part: Part, item: Item, number: int | None) -> Part:
+        if isinstance(part, ToolResult):
+            return self._described_result(part, item, number)
+        return Text(describe(part, handle_of(item.seq, number))) if self._is_media(part) else part
+
+    def _described_result(self, result: ToolResult, item: Item, number: int | None) -> ToolResult:
+        """A screenshot of a computer call stays: providers accept only an image there."""
+        if result.kind == "computer" or not any(map(self._is_media, result.parts)):
+            return result
+        handle = handle_of(item.seq, number)
+        inner = (Text(describe(part, handle)) if self._is_media(part) else part for part in result.parts)
+        return structs.replace(result, parts=tuple(inner))
+
+    def _is_media(self, part: Part) -> bool:
+        return isinstance(part, Image) or (self.files and isinstance(part, File))
+
+
+def _holds_media(message: Message) -> bool:
+    """True if a part is an image or a file, or a tool result with one."""
+    for part in message.parts:
+        inner = part.parts if type(part) is ToolResult else (part,)
+        if not _MEDIA.isdisjoint(map(type, inner)):
+            return True
+    return False
+
+
+def describe(part: Part, handle: str) -> str:
+    """One line that describes the removed part, in words of the source: kind, name, type, address, and the handle."""
+    kind = "image" if isinstance(part, Image) else "file"
+    known = [getattr(part, field, "") for field in ("name", "media_type", "url")]
+    words = [word for word in known if word and len(word) <= _LONGEST_URL]
+    return f"[{' '.join((kind, *words, handle))}]"

@@ -21,17 +21,19 @@ from msgspec import Struct, structs
 from refold.core.budget import exact, share_of
 from refold.core.stage import Room, ShownMessages, StageResult, changed, is_stub
 from refold.core.stages.parts import (
+    HANDLE_MARK,
+    Mark,
     Result,
     cut_result,
+    excerpt,
     find_results,
     last_answer,
     rebuilt,
+    share,
     stub_result,
     unread_from,
 )
-from refold.core.stages.truncate import HANDLE_MARK, Mark, excerpt, share
-from refold.core.tool_failures import stated_errors
-from refold.core.tool_kinds import FileAccess, ToolKinds, call_key, file_accesses
+from refold.core.tool_use import FileAccess, ToolKinds, call_key, file_accesses, stated_errors
 from refold.model.message import Message, Part
 
 PrunePolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
@@ -48,7 +50,7 @@ class Prune(Struct, frozen=True, tag="prune"):
 
     Pruning is rare and large, and never goes back. Results are replaced only when those since the last pruning
     exceed a threshold, and nothing up to the last replaced result is changed again, so a provider's cache of
-    that prefix stays valid. The boundary is recorded in `Folded.pruned` and stored with it.
+    that prefix stays valid. The boundary is recorded in `FoldedBranch.pruned` and stored with it.
     """
 
     threshold: int = 8_000

@@ -3,20 +3,41 @@
 Models write good prose and get facts wrong, so no draft is trusted. Each known way in which summaries fail
 has its own check. Some faults are repaired by machine: reasoning around the answer and sentences with
 invented names are removed, missing facts are added. All other faults reject the draft.
+
+`with_facts` adds the facts of the ledger. They stand in the result word for word, each once, under one heading,
+as far as the summary has tokens for them, regardless of the text that the model wrote. Facts that the model kept
+itself stay in their place. Rules and changed files come first; each kind has a share of the room before any kind
+takes the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.core.digest.ledger import EMPTY, Ledger
-from refold.core.digest.line_markers import quoted_lines
+from refold.core.digest.ledger import EMPTY, Ledger, sentences, stated
+from refold.core.digest.line_markers import QUOTE, is_rules_title, quoted_lines
+from refold.core.digest.sections import (
+    DECISIONS,
+    ERRORS,
+    IDS,
+    MODIFIED,
+    READ,
+    RULES,
+    SAID,
+    TASKS,
+    TITLES,
+    in_order_of_weight,
+    is_shown,
+    one_line,
+)
 from refold.core.digest.terms import contains_word
-from refold.core.prompts import Count, defused
+from refold.core.digest.typed_text import said_by_user, typed_passages
+from refold.core.prompts import Count, Passage, defused
 from refold.core.summary_checks import headings
 from refold.core.summary_checks.draft_faults import (
     continues,
@@ -28,9 +49,14 @@ from refold.core.summary_checks.draft_faults import (
     letters,
     without_thoughts,
 )
-from refold.core.summary_checks.headings import headings_once, says_something
+from refold.core.summary_checks.headings import (
+    headings_once,
+    is_heading,
+    lines_of,
+    says_something,
+    section_span,
+)
 from refold.core.summary_checks.inventions import KnownNames, invented, known_of, without_inventions
-from refold.core.summary_checks.ledger_facts import fact_lines, with_facts
 from refold.model.message import visible
 
 Fault: TypeAlias = Literal[
@@ -115,7 +141,7 @@ class DraftSource(Struct, frozen=True, dict=True):
         return known_of(self.told, self.previous, self.beside, *_ledger_lines(self), asked=self.asked)
 
 
-class Accepted(Struct, frozen=True):
+class AcceptedSummary(Struct, frozen=True):
     """A text that may be used if it has no fault; `mended` lists the repairs made by machine."""
 
     text: str
@@ -127,7 +153,7 @@ class Accepted(Struct, frozen=True):
 
 def accept(
     draft: SummaryDraft, source: DraftSource, *, most: int, count: Count, is_last_try: bool = False
-) -> Accepted:
+) -> AcceptedSummary:
     """Check a draft, and repair it if possible, within `most` tokens.
 
     On the last try, sentences with invented names are removed; before that, the draft is rejected so that the
@@ -135,13 +161,13 @@ def accept(
     """
     said = without_thoughts(draft.text)
     if len(said) > max(MAX_DRAFT, most * _LONGEST_TOKEN):
-        return Accepted("", "too_long", "it is many times longer than it may be")
+        return AcceptedSummary("", "too_long", "it is many times longer than it may be")
     text = visible("\n".join(said.splitlines()))
     for fault, reason in _faults(draft, text, source, count):
-        return Accepted(text, fault, reason)
+        return AcceptedSummary(text, fault, reason)
     notes = ("reasoning taken out",) if said != draft.text.strip() else ()
     plain = quoted_lines(defused(text), "summary", begins_line=True)
-    found = _without_inventions(Accepted(plain, mended=notes), source, is_last_try=is_last_try)
+    found = _without_inventions(AcceptedSummary(plain, mended=notes), source, is_last_try=is_last_try)
     return found if found.fault else _add_facts(found, source, most, count)
 
 
@@ -179,28 +205,28 @@ def _ledger_lines(source: DraftSource) -> Iterator[str]:
         yield from lines
 
 
-def _without_inventions(found: Accepted, source: DraftSource, *, is_last_try: bool) -> Accepted:
+def _without_inventions(found: AcceptedSummary, source: DraftSource, *, is_last_try: bool) -> AcceptedSummary:
     known = source.known
     made_up = invented(found.text, known)
     if not made_up:
         return found
     if not is_last_try:
         what = "a name or number" if len(made_up) == 1 else f"{len(made_up)} names or numbers"
-        return Accepted(found.text, "invented", f"it holds {what} that the transcript does not")
+        return AcceptedSummary(found.text, "invented", f"it holds {what} that the transcript does not")
     text = without_inventions(found.text, known)
     if not says_something(text):
-        return Accepted(text, "invented", "nothing is left of it without its inventions")
-    return Accepted(text, mended=(*found.mended, "lines with invented names taken out"))
+        return AcceptedSummary(text, "invented", "nothing is left of it without its inventions")
+    return AcceptedSummary(text, mended=(*found.mended, "lines with invented names taken out"))
 
 
-def _add_facts(found: Accepted, source: DraftSource, most: int, count: Count) -> Accepted:
+def _add_facts(found: AcceptedSummary, source: DraftSource, most: int, count: Count) -> AcceptedSummary:
     once, notes = headings_once(found.text), found.mended
     if once != found.text:
         notes = (*notes, "headings that stood twice joined")
     if source.ledger is None:
-        return Accepted(once, mended=notes)
+        return AcceptedSummary(once, mended=notes)
     full = with_facts(once, source.ledger, most=most, count=count, said=source.typed)
-    return Accepted(full, mended=(*notes, "facts from the ledger added") if full != once else notes)
+    return AcceptedSummary(full, mended=(*notes, "facts from the ledger added") if full != once else notes)
 
 
 # Checks of a finished summary: whether it is good enough to replace the messages it covers.
@@ -262,3 +288,252 @@ def keeps_facts(text: str, must_keep: Iterable[str]) -> Verdict:
     """
     lost = sum(not contains_word(text, fact) for fact in must_keep)
     return Verdict("keeps_facts", not lost, f"{lost} facts that had to stay are missing" if lost else "")
+
+
+_SHARES = {
+    RULES: 0.3, SAID: 0.2, MODIFIED: 0.15, IDS: 0.1, TASKS: 0.1, ERRORS: 0.1, DECISIONS: 0.05, READ: 0.0,
+}  # fmt: skip
+"""The order of priority, and the guaranteed share of the room for each kind: files that were only read can
+be read again."""
+_SLACK = 2
+"""Tokens by which a line may cost more in its place than by itself."""
+_POINT = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+(?=\S)")
+_MARKS = re.compile(r"(?:[\s>*_+•◦|`–—-]|\[[ xX]?\]|(?:[0-9]{1,3}|[a-zA-Z])[.)](?=\s))*+")
+"""The marks that may precede a list item."""
+_HEADING_MARKS = "#> \t"
+_SMALLER = re.compile(
+    r"\s{0,3}(?:\*\*|__|<h[1-6]>)?([A-Z][\w &'’/-]{1,40}+)(?::?\*\*:?|__:?|:|</h[1-6]>)\s*+"
+)
+"""The forms that some models write instead of a heading."""
+_SHORTEST_RULE = 12
+"""Characters: a shorter string may occur in any text by chance."""
+
+
+class _FactInserter:
+    """A text that is being filled with facts, up to a number of tokens."""
+
+    def __init__(self, text: str, most: int, count: Count) -> None:
+        self.text, self.most, self.count = text, most, count
+        self.used, self.is_exact = count(text), True
+        self.added: dict[str, dict[int, str]] = {}
+        """The lines under each heading, by their places in the ledger."""
+        self.shown = text
+
+    def whole(self, title: str = "", line: str = "") -> str:
+        """Return the text with all added lines, and one line more."""
+        text, joint = self.text, "\n\n" if self.text else ""
+        for name in TITLES:
+            added = self.added.get(name, {})
+            lines = [*(added[at] for at in sorted(added)), *([line] if name == title else [])]
+            if lines and (place := section_span(text, name)):
+                text = _insert_lines(text, place[1], lines)
+            elif lines:
+                text, joint = "\n".join((f"{text}{joint}{name}", *lines)), "\n"
+        return text
+
+    def fill(self, title: str, lines: Sequence[str], limit: int) -> None:
+        """Add the lines that the text does not contain, the most important first, while there is room."""
+        is_file = title in (MODIFIED, READ)  # that the user speaks of a file does not say that it was changed
+        for at in in_order_of_weight(title, lines):
+            line = lines[at]
+            shown = self.text if is_file else self.shown
+            is_new = not is_shown(title, line[2:].removeprefix(QUOTE), shown)
+            if is_new and self._fits(title, line, min(limit, self.most)):
+                self.added.setdefault(title, {})[at] = line
+                self.shown = f"{self.shown}\n{line}"
+
+    def _fits(self, title: str, line: str, limit: int) -> bool:
+        is_new = title not in self.added and section_span(self.text, title) is None
+        cost = self.count(f"\n{line}") + (self.count(f"\n{title}") if is_new else 0)
+        if self.used + cost + _SLACK <= limit:
+            self.used, self.is_exact = self.used + cost + _SLACK, False
+            return True
+        if not self.is_exact:
+            self.used, self.is_exact = self.count(self.whole()), True
+        if self.used + cost - _SLACK > limit:
+            return False
+        tokens = self.count(self.whole(title, line))
+        self.used = tokens if tokens <= limit else self.used
+        return tokens <= limit
+
+    def trimmed(self) -> str:
+        """Return the whole text within its tokens, also if lines cost more together than one by one."""
+        text = self.whole()
+        for name in reversed(tuple(_SHARES)):
+            while (added := self.added.get(name)) and self.count(text) > self.most:
+                places = sorted(added)
+                del added[places[len(places) // 2] if name == RULES else places[0]]
+                text = self.whole()
+        return text
+
+
+def with_facts(text: str, ledger: Ledger, *, most: int, count: Count, said: str = "") -> str:
+    """Return the text with the facts of the ledger that it lacks, within `most` tokens.
+
+    `said` is the text that the user typed (`typed_by_user`): a rule that occurs there may stay in the text.
+    """
+    facts = fact_lines(ledger)
+    page = _FactInserter(_without_wrong_items(text, facts, said), most, count)
+    room = most - page.used
+    for title, share in _SHARES.items():
+        page.fill(title, facts[title], page.used + int(room * share))
+    for title in _SHARES:
+        if title != SAID:  # whole messages of the user would take all the room that a model left
+            page.fill(title, facts[title], most)
+    return page.trimmed()
+
+
+def typed_by_user(passages: Sequence[Passage]) -> str:
+    """Return the text that the user typed in some passages.
+
+    Rules that were typed before these passages are in the ledger. The rules that an earlier summary lists are
+    not used: a model may have written them.
+    """
+    first = passages[0].number if passages else 0
+    replies = (passage.number for passage in passages if passage.message.role == "assistant")
+    reply = next(replies, 0 if first else len(passages))
+    said = (
+        "\n".join(typed_passages(said, is_task=not first and passage.number < reply))
+        for passage in passages
+        if (said := said_by_user(passage.message))
+    )
+    return "\n".join(said)
+
+
+def fact_lines(ledger: Ledger) -> dict[str, list[str]]:
+    """Return the ledger's facts as list items, under the heading of each kind."""
+    found = {
+        RULES: ledger.rules,
+        SAID: ledger.said,
+        IDS: ledger.ids,
+        MODIFIED: ledger.modified,
+        READ: ledger.read,
+        ERRORS: ledger.errors,
+        DECISIONS: ledger.decisions,
+        TASKS: ledger.tasks,
+    }
+    return {title: _list_items(entries) for title, entries in found.items()}
+
+
+def _list_items(entries: Iterable[str]) -> list[str]:
+    """Return each entry as a line of its own, without anything that could be taken for a mark of Refold."""
+    return [f"- {defused(said)}" for entry in entries if (said := one_line(entry))]
+
+
+def _insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
+    whole = text.splitlines()
+    return "\n".join((*whole[:at], *lines, *whole[at:]))
+
+
+def _without_wrong_items(text: str, facts: dict[str, list[str]], said: str) -> str:
+    """Return the text without list items that contradict the ledger: rules that the user did not give, words
+    that the user did not say, modified files as only read.
+    """
+    rules, own, modified, read = (
+        [line[2:] for line in facts[title]] for title in (RULES, SAID, MODIFIED, READ)
+    )
+    return _without_points(
+        _without_points(_with_given_rules(text, rules, said), SAID, lambda point: point not in own),
+        READ,
+        lambda point: (
+            point not in read and any(contains_word(point, path.removeprefix(QUOTE)) for path in modified)
+        ),
+    )
+
+
+def _with_given_rules(text: str, rules: Sequence[str], said: str) -> str:
+    """Return the text with its lists of rules rebuilt: an item stays if all of it was said by the user."""
+    if not any(map(is_rules_title, text.splitlines())):
+        return text
+    exact, known = frozenset(rules), frozenset((*map(_normalise, rules), *_typed_units(said)))
+    kept: list[str] = []
+    point: list[str] = []
+    in_list = is_below = False  # below: under a smaller heading that the list had
+    for line, is_code in (*lines_of(text), (RULES, False)):  # a last heading ends the last list
+        is_title = is_rules_title(line)
+        smaller = _SMALLER.fullmatch(line) if in_list and not is_title and not is_code else None
+        if point and (is_title or smaller or is_heading(line) or not _continues_item(line)):
+            kept += _given_item(point, exact, known)
+            point = []
+        if is_title and is_code:
+            # Quoted in place of its hashes: not longer than it was, and the same when it is checked again.
+            kept += () if in_list else (f"{QUOTE}{line.lstrip(_HEADING_MARKS)}",)
+        elif is_title:
+            in_list, is_below = True, False
+            kept.append(RULES)
+        elif smaller:
+            in_list = False
+            kept.append(f"## {smaller[1]}")
+        elif is_heading(line) and not is_code:
+            is_below = (in_list or is_below) and line.startswith("###")
+            in_list = False
+            kept.append(f"## {line.lstrip('#').strip()}" if is_below else line)
+        elif in_list and line.strip():
+            point.append(line)
+        else:
+            kept.append(line)
+    return headings_once("\n".join(_without_empty(kept[:-1])).strip())
+
+
+def _continues_item(line: str) -> bool:
+    """Return True if a line continues a wrapped list item and is no item of its own."""
+    return line[:1].isspace() and bool(line.strip()) and _POINT.match(line) is None
+
+
+def _given_item(point: Sequence[str], rules: frozenset[str], known: frozenset[str]) -> list[str]:
+    """Return an item of a list of rules, if it or each of its sentences was given; an empty list if not."""
+    whole = " ".join(map(str.strip, point))
+    if whole.startswith("- ") and whole[2:] in rules:
+        return [whole]  # the ledger's own item, marks at its beginning included
+    bare = whole[_after_marks(whole) :]
+    said = [plain for one in sentences(bare) if (plain := _normalise(one))]
+    is_given = _normalise(bare) in known or known.issuperset(said)
+    return [f"- {bare}"] if said and is_given else []
+
+
+def _without_empty(lines: Sequence[str]) -> list[str]:
+    """Return the lines without headings of rules that have nothing under them."""
+    found: list[str] = []
+    for line in (*lines, "#"):
+        if line == "#" or is_heading(line):
+            last = next((at for at in range(len(found), 0, -1) if found[at - 1].strip()), 0)
+            if last and found[last - 1] == RULES:
+                del found[last - 1 :]
+        found.append(line)
+    return found[:-1]
+
+
+def _without_points(text: str, title: str, is_wrong: Callable[[str], bool]) -> str:
+    """Return the text without the wrong items of the list under a heading, and without the heading if nothing
+    is left.
+    """
+    place = section_span(text, title)
+    if place is None:
+        return text
+    start, stop = place
+    lines = text.splitlines()
+    points = ((line, _POINT.match(line)) for line in lines[start:stop])
+    kept = [line for line, mark in points if not (mark and is_wrong(line[mark.end() :]))]
+    if len(kept) == stop - start:
+        return text
+    is_left = any(line.strip() for line in kept)
+    rest = (*lines[:start], *kept) if is_left else lines[: start - 1]
+    return headings_once("\n".join((*rest, *lines[stop:])).strip())
+
+
+def _typed_units(said: str) -> Iterator[str]:
+    """Yield the typed text as lines and as sentences: a smaller part may say the contrary of the whole."""
+    for unit in stated(said):
+        plain = _normalise(unit[_after_marks(unit) :])
+        if len(plain) >= _SHORTEST_RULE:
+            yield plain
+
+
+def _after_marks(line: str) -> int:
+    found = _MARKS.match(line)
+    return found.end() if found else 0
+
+
+def _normalise(text: str) -> str:
+    """Return a text in lower case, without markup and surrounding punctuation."""
+    return " ".join(text.casefold().replace("*", "").replace("`", "").split()).strip("\"'“”«».!。！ ")

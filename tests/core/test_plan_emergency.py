@@ -1,8 +1,8 @@
 import pytest
 
 from refold.core.assemble import lead_of
-from refold.core.emergency import squeeze_in
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
+from refold.core.plan import squeeze_in
 from refold.core.policy import LastMessages, Policy, Texts
 from refold.core.stage import Room
 from refold.core.stages import DropHalf, Fit
@@ -21,9 +21,9 @@ def room(tokens: int) -> Room:
     return Room(tokens, 0, COUNTER, CHAT)
 
 
-def turns(count: int) -> Folded:
+def turns(count: int) -> FoldedBranch:
     messages = [message for number in range(count) for message in agent_turn(number)]
-    return Folded.of(View(CHAT, COUNTER)).extend([*messages, user("and now?")])
+    return FoldedBranch.of(View(CHAT, COUNTER)).extend([*messages, user("and now?")])
 
 
 @pytest.mark.feature("P7")
@@ -55,7 +55,9 @@ def test_the_summary_so_far_survives_and_is_cut_only_where_it_must_be():
 
 
 def test_cutting_alone_needs_no_note():
-    folded = Folded.of(View(CHAT, COUNTER)).extend([user("look " * 400), assistant("well"), user("next")])
+    folded = FoldedBranch.of(View(CHAT, COUNTER)).extend(
+        [user("look " * 400), assistant("well"), user("next")]
+    )
     stages = (Fit(user_share=0.3, measured=True, active=True),)
     found, edits = squeeze_in(folded, POLICY, stages, room(1_000))
     assert found.lead.messages == ()

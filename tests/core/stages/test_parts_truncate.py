@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.stages.truncate import COUNT_MARK, HANDLE_MARK, Mark, excerpt, truncate
+from refold.core.stages.parts import COUNT_MARK, HANDLE_MARK, Mark, excerpt, truncate
 from tests.core.stages.shown_messages import lines
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from refold.core.tool_failures import (
+from refold.core.tool_use import (
     MAX_LINE,
     MAX_LINES,
     MAX_SEARCHED,

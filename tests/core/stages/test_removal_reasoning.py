@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from refold.core.stages.reasoning import DropReasoning
+from refold.core.stages.removal import DropReasoning
 from refold.core.verify import verify
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Message, Reasoning, Text, ToolCall, tool, user

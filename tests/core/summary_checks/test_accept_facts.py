@@ -2,7 +2,7 @@ import pytest
 
 from refold.core.digest.ledger import EMPTY, Ledger
 from refold.core.digest.sections import MODIFIED, READ, RULES
-from refold.core.summary_checks.ledger_facts import with_facts
+from refold.core.summary_checks.accept import with_facts
 from tests.core.summary_checks.drafts import count
 
 MANY = tuple(

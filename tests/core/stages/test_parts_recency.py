@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.stages.truncate import share, weighted
+from refold.core.stages.parts import share, weighted
 
 
 @pytest.mark.parametrize(

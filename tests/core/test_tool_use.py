@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from refold.core.tool_kinds import COMMON_TOOLS, FileAccess, ToolKinds, call_key, file_accesses
+from refold.core.tool_use import COMMON_TOOLS, FileAccess, ToolKinds, call_key, file_accesses
 from refold.model.message import ToolCall
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.stages.media import DescribeMedia, describe
+from refold.core.stages.removal import DescribeMedia, describe
 from refold.model.dialect import ANTHROPIC
 from refold.model.message import File, Image, Message, Text, ToolCall, ToolResult, assistant, user
 from tests.core.conversations import talk
