@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from refold.summarisers import KeptInMemory, ModelSummariser
+from refold.summarisers import MemoryCache, ModelSummariser
 from tests.summarisers.scripted_upstream import GOOD, Scripted, said, task, writer
 
 
-class Full(KeptInMemory):
+class Full(MemoryCache):
     """A disk without room, which cannot be read either."""
 
     async def get(self, key):
@@ -62,8 +62,8 @@ async def test_when_the_first_of_two_gives_up_the_second_asks():
 
 
 async def test_only_the_newest_are_kept(monkeypatch):
-    monkeypatch.setattr("refold.summarisers.cache.MOST", 2)
-    cache, upstream = KeptInMemory(), Scripted(GOOD)
+    monkeypatch.setattr("refold.summarisers.MOST", 2)
+    cache, upstream = MemoryCache(), Scripted(GOOD)
     summariser = ModelSummariser([writer(upstream)], cache=cache)
     for focus in ("a", "b", "c", "c", "b"):
         await summariser.write(task(focus=focus))

@@ -3,12 +3,11 @@ from __future__ import annotations
 from msgspec import Raw, structs
 
 from refold.core.digest.ledger import Ledger
-from refold.core.prompts import DEFAULT, Passage
+from refold.core.prompts import DEFAULT, Passage, Recipe
 from refold.model.message import Message, Opaque, Text, user
 from refold.model.window import Tool
 from refold.ports.models import Ask, SummaryTask
-from refold.summarisers import ModelSummariser, Recipe
-from refold.summarisers.cache import key_of, question_key
+from refold.summarisers import ModelSummariser, key_of, question_key
 from tests.summarisers.scripted_upstream import GOOD, Scripted, task, writer
 
 HALF = "half \ud800"

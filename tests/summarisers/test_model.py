@@ -8,11 +8,11 @@ import pytest
 from msgspec import structs
 
 from refold.core.digest.ledger import Ledger
-from refold.core.prompts import DEFAULT, Prompts
+from refold.core.prompts import DEFAULT, Prompts, Recipe
 from refold.model.errors import ConfigError, UpstreamUnavailable
 from refold.model.message import Reasoning, ToolCall
 from refold.model.tokens import Usage
-from refold.summarisers import KeptInMemory, ModelSummariser, Recipe
+from refold.summarisers import MemoryCache, ModelSummariser
 from tests.summarisers.scripted_upstream import GOOD, Scripted, said, task, writer
 
 
@@ -80,7 +80,7 @@ async def test_facts_that_must_stay_are_added():
 
 @pytest.mark.feature("X14")
 async def test_the_same_span_with_the_same_recipe_is_paid_for_once():
-    upstream, cache = Scripted(GOOD), KeptInMemory()
+    upstream, cache = Scripted(GOOD), MemoryCache()
     summariser = ModelSummariser([writer(upstream)], cache=cache)
     first, second = await summariser.write(task()), await summariser.write(task())
     assert first.text == second.text
@@ -95,7 +95,7 @@ async def test_the_same_span_with_the_same_recipe_is_paid_for_once():
 
 @pytest.mark.feature("X14")
 async def test_another_rule_or_scope_is_another_summary_of_the_same_answer():
-    upstream, cache = Scripted(GOOD), KeptInMemory()
+    upstream, cache = Scripted(GOOD), MemoryCache()
     summariser = ModelSummariser([writer(upstream)], cache=cache)
     plain = await summariser.write(task())
     ruled = await summariser.write(task(ledger=Ledger(rules=("Never touch main.py.",))))

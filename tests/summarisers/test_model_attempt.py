@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from refold.core.prompts import Passage
+from refold.core.prompts import Passage, Recipe
 from refold.core.secrets import texts_of
 from refold.model.errors import UpstreamUnavailable
 from refold.model.message import assistant, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool
 from refold.ports.models import SummaryTask
-from refold.summarisers import ModelSummariser, Recipe
+from refold.summarisers import ModelSummariser
 from tests.summarisers.scripted_upstream import GOOD, Scripted, said, task, writer
 
 

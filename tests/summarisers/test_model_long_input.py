@@ -6,12 +6,12 @@ import pytest
 from msgspec import structs
 
 from refold.core.digest.ledger import Ledger
-from refold.core.prompts import Passage
+from refold.core.prompts import Passage, Recipe
 from refold.model.errors import ContextOverflow, Overflow, UpstreamUnavailable
 from refold.model.message import Message
 from refold.model.window import Tool
 from refold.ports.models import Ask, SummaryTask
-from refold.summarisers import KeptInMemory, ModelSummariser, Recipe
+from refold.summarisers import MemoryCache, ModelSummariser
 from tests.engine.conversations import agent_turn
 from tests.summarisers.scripted_upstream import GOOD, Scripted, task, writer
 
@@ -38,7 +38,7 @@ async def test_a_source_larger_than_the_summariser_s_window_is_read_in_parts_and
 
 @pytest.mark.feature("X14")
 async def test_parts_that_were_paid_for_are_not_paid_for_again():
-    cache, calls = KeptInMemory(), []
+    cache, calls = MemoryCache(), []
 
     def answer(ask):
         calls.append(ask)

@@ -2,7 +2,7 @@
 
 The models are asked in order until one gives a summary that passes the checks. If none does, there is no
 summary, and nothing is lost: the caller still has the history, the previous summary, and a digest that needs
-no model.
+no model. `refold.core` has the prompts, the checks and the division of a transcript; this module runs them.
 
 If an answer has a fault, the model is told which and asked once more. A paid draft whose fault can be repaired
 automatically is used as the last resort. Accepted answers are cached by their question. The cost of every try
@@ -23,14 +23,19 @@ can be repaired are repaired at once, and a text with any other fault is not use
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec import Struct, structs
 
 from refold.core.prompts import (
+    VERSION,
     Count,
     Passage,
     PromptKind,
@@ -45,10 +50,17 @@ from refold.core.prompts import (
     transcript,
 )
 from refold.core.secrets import redact
-from refold.core.summary_checks.accept import FAULTS, Accepted, DraftSource, SummaryDraft, accept
+from refold.core.summary_checks.accept import (
+    FAULTS,
+    AcceptedSummary,
+    DraftSource,
+    SummaryDraft,
+    accept,
+    typed_by_user,
+    with_facts,
+)
 from refold.core.summary_checks.headings import headings_once, says_something, split_section
-from refold.core.summary_checks.ledger_facts import typed_by_user, with_facts
-from refold.core.tool_failures import has_failed
+from refold.core.tool_use import has_failed
 from refold.core.user_requests import missing_lines
 from refold.core.verify import count_breakpoints
 from refold.model.errors import ContextOverflow, Overflow, UpstreamError
@@ -64,8 +76,8 @@ from refold.model.message import (
 )
 from refold.model.summary import NativeCompaction, NativeItem, Summary
 from refold.model.tokens import Usage
+from refold.model.window import Tool
 from refold.ports.models import Ask, PaidQuestion, SummaryCache, SummaryTask, Upstream
-from refold.summarisers.cache import KeptInMemory, PaidAnswers, key_of, question_key
 from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, NULL, word
 from refold.wire.reply import Reply
@@ -202,12 +214,12 @@ class SummaryAttempt:
 
     async def _check_draft(
         self, draft: SummaryDraft, source: DraftSource, asked: TaskQuestion, *, is_last_try: bool
-    ) -> Accepted:
+    ) -> AcceptedSummary:
         """The result of the checks of a draft, with secrets redacted that the model may have copied or
         assembled.
         """
 
-        def judge() -> Accepted:
+        def judge() -> AcceptedSummary:
             count, most = self.writer.count, asked.most
             found = accept(draft, source, most=most, count=count, is_last_try=is_last_try)
             return structs.replace(found, text=redact(found.text)) if found.fault is None else found
@@ -682,12 +694,14 @@ class ModelSummariser:
         cache: SummaryCache | None = None,
         *,
         native: SummaryWriter | None = None,
+        without: list[str] | None = None,
     ) -> None:
-        """`native` is the conversation's own model, if its provider shall compact before the chain is asked."""
+        """`native` is the conversation's own model, if its provider shall compact before the chain is asked. `without` is
+        shared by all summarisers of the same provider and model: why it is not asked for compactions again.
+        """
         self.chain, self.recipe, self.native = tuple(chain), recipe, native
-        self._without: list[str] = []
-        """Why the provider is not asked for compactions again; shared by all copies."""
-        self._answers = PaidAnswers(KeptInMemory() if cache is None else cache)
+        self._without: list[str] = [] if without is None else without
+        self._answers = PaidAnswers(MemoryCache() if cache is None else cache)
         self._cost = TaskCost()
         self._copied: ModelSummariser | None = None
         """The summariser that this one is a copy of."""
@@ -767,6 +781,8 @@ class ModelSummariser:
                 if why.startswith(_WITHOUT) or why == NO_COMPACTION:
                     self._without.append(why)
         why = f"the provider did not compact: {why}"
+        if task.not_native:  # nobody was asked, so this is no failure
+            return None, why
         cost.problems.append(f"{self.native.upstream.model}: {why}")
         cost.failures.append(why)
         _log.warning("no compaction by %s: %s", self.native.upstream.model, why)
@@ -854,3 +870,86 @@ def _source(task: SummaryTask, count: Count) -> DraftSource:
         answered=said_by("assistant", task.passages),
         ledger=task.ledger,
     )
+
+
+MOST = 1_000
+"""Summaries of a few thousand tokens each: a few megabytes."""
+
+
+class MemoryCache:
+    """The newest summaries by key, in memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Summary] = {}
+
+    async def get(self, key: str) -> Summary | None:
+        return self._kept.get(key)
+
+    async def put(self, key: str, summary: Summary) -> None:
+        self._kept[key] = summary
+        while len(self._kept) > MOST:
+            del self._kept[next(iter(self._kept))]
+
+
+class PaidAnswers:
+    """A cache with one lock per key, whose failures are logged and ignored."""
+
+    def __init__(self, cache: SummaryCache) -> None:
+        self._cache = cache
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def lock_for(self, key: str) -> asyncio.Lock:
+        """The lock of a key, to be held during lookup and question: the next caller then finds the answer in
+        the cache.
+        """
+        return self._locks.setdefault(key, asyncio.Lock())
+
+    async def get(self, key: str) -> Summary | None:
+        try:
+            return await self._cache.get(key)
+        except Exception as error:  # noqa: BLE001  # the cache may be the user's own
+            _log.warning("a summary could not be looked up: %s", type(error).__name__)
+            return None
+
+    async def put(self, key: str, summary: Summary) -> None:
+        try:
+            await self._cache.put(key, summary)
+        except Exception as error:  # noqa: BLE001  # the answer is used even if it cannot be cached
+            _log.warning("a summary could not be cached: %s", type(error).__name__)
+
+
+# Keys of answers and summaries
+
+
+def key_of(recipe: Recipe, model: str, task: SummaryTask) -> str:
+    """The hash of recipe, model and source."""
+    settings = (recipe.strategy, recipe.reading, recipe.max_tokens, recipe.temperature, model, task.scope)
+    numbers = (task.first, task.last, task.max_tokens, task.turn_from)
+    ledger = (line for lines in msgspec.structs.astuple(task.ledger) for line in lines)
+    source = (transcript(task.passages), task.previous, task.focus, *task.word_for_word)
+    raw = _raw(task.sent, task.system, task.tools) if recipe.reading == "raw" else ()
+    prompts = msgspec.structs.astuple(recipe.prompts)
+    return _hash((VERSION, repr((*settings, *numbers)), *prompts, *source, *map(str, ledger), *raw))
+
+
+def question_key(model: str, ask: Ask) -> str:
+    """The hash of a question to a model."""
+    settings = repr((model, ask.max_output, ask.temperature))
+    return f"answer-{_hash((VERSION, settings, *_raw(ask.messages, ask.system, ask.tools)))}"
+
+
+def _raw(
+    messages: Iterable[Message], system: str | tuple[Message, ...], tools: Iterable[Tool]
+) -> Iterator[str]:
+    yield transcript(Passage(number, message) for number, message in enumerate(messages))
+    yield system if isinstance(system, str) else "\n\n".join(message.text for message in system)
+    yield from (f"{tool.name} {tool.schema}" for tool in tools)
+
+
+def _hash(texts: Iterable[str]) -> str:
+    """A key for these texts in this order. Accepts lone surrogates."""
+    found = blake2b(digest_size=16)
+    for text in texts:
+        found.update(b"\0")
+        found.update(text.encode("utf-8", "surrogatepass"))
+    return found.hexdigest()
