@@ -18,13 +18,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.conversation import Writer
+from benchmarks.search.endpoint import served, stats_of
 
-ROWS = ("bm25", "words", "search", "onnx")
+ROWS = ("bm25", "words", "search", "onnx", "http-static", "http-onnx")
+"""The last two are the vectors of the two before them, from a server with OpenAI's `/v1/embeddings` (`benchmarks.search.endpoint`)."""
 BULK = 5_000
 MOST_INDEXED = 100_000
 """Vectors for which HNSW is built: minutes for so many."""
@@ -60,12 +63,15 @@ def main() -> int:
     found = {"quality": [], "speed": []}
     for path in asked.questions:
         for row in asked.rows:
-            found["quality"].append(asyncio.run(measure_quality(path, row, asked.store)))
+            with endpoint(row) as address:
+                measured = asyncio.run(measure_quality(path, row, asked.store, address))
+                found["quality"].append(measured | (stats_of(address) if address else {}))
             report(found["quality"][-1], asked.json)
     for size in asked.messages:
         for row in asked.rows:
             if row != "bm25":
-                found["speed"].append(asyncio.run(measure_speed(size, row, asked.folder)))
+                with endpoint(row) as address:
+                    found["speed"].append(asyncio.run(measure_speed(size, row, asked.folder, address)))
                 report(found["speed"][-1], asked.json)
     for count in asked.vectors:
         found.setdefault("vectors", [])
@@ -102,7 +108,12 @@ def questions(talk: dict, known: set[str]) -> list[tuple[str, set[str]]]:
     return [(question, evidence & known) for question, evidence in asked if evidence & known]
 
 
-async def measure_quality(path: Path, row: str, store: str) -> dict:
+def endpoint(row: str) -> AbstractContextManager[str]:
+    """The address of a server with the vectors of a row; empty if the row needs none."""
+    return served(row.removeprefix("http-")) if row.startswith("http-") else nullcontext("")
+
+
+async def measure_quality(path: Path, row: str, store: str, address: str = "") -> dict:
     """The share of questions with an evidence turn in the first ten (`turn@10`) and an evidence session in the first three
     (`session@3`); `turns` and `sessions` are the share of all evidence there. `even@3` and `odd@3` are `session@3` of every other
     conversation, from the first and from the second on: weights that are chosen on one half are judged by the other.
@@ -112,7 +123,9 @@ async def measure_quality(path: Path, row: str, store: str) -> dict:
         session_of = {str(turn["dia_id"]): one["n"] for one in talk["sessions"] for turn in one["turns"]}
         asked = questions(talk, set(session_of))
         answers = (
-            bm25_answers(talk, asked) if row == "bm25" else await refold_answers(talk, asked, row, store)
+            bm25_answers(talk, asked)
+            if row == "bm25"
+            else await refold_answers(talk, asked, row, store, address)
         )
         for (_, evidence), (turns, sessions, ms) in zip(asked, answers, strict=True):
             wanted = {session_of[one] for one in evidence}
@@ -164,14 +177,14 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-async def refold_answers(talk: dict, asked: list, row: str, store: str) -> list:
+async def refold_answers(talk: dict, asked: list, row: str, store: str, address: str = "") -> list:
     import refold
 
     with tempfile.TemporaryDirectory() as folder:
         place = "memory:" if store == "memory" else f"sqlite:///{folder}/search.db"
         now = [0.0]
         async with refold.Engine(
-            place, model="gpt-4o", window=10_000_000, embedder=embedder(row), clock=lambda: now[0]
+            place, model="gpt-4o", window=10_000_000, embedder=embedder(row, address), clock=lambda: now[0]
         ) as engine:
             chat, ids, numbers = await engine.conversation("talk"), list[str](), {}
             first = talk["sessions"][0]["turns"][0]["speaker"]
@@ -202,13 +215,14 @@ def stamp(date: str | None) -> float | None:
     return datetime.strptime(f"{date} +0000", "%I:%M %p on %d %B, %Y %z").timestamp() if date else None
 
 
-def embedder(row: str) -> object:
-    from refold.embeddings import installed
+def embedder(row: str, address: str = "") -> object:
+    from refold.engine.settings import named_embedder
 
-    return installed({"words": "off", "search": "static"}.get(row, row))
+    known = {"words": "off", "search": "static", "onnx": "onnx"}
+    return named_embedder(f"{row}@{address}/v1" if address else known[row])
 
 
-async def measure_speed(size: int, row: str, kept: Path | None, queries: int = 60) -> dict:
+async def measure_speed(size: int, row: str, kept: Path | None, address: str = "", queries: int = 60) -> dict:
     """Search over so many messages of one owner, by questions of two and of five words; with vectors if the row has them. Each search
     has other words, and the first one, which reads the signs of all vectors, is not counted. `cpu` is the median processor time: the
     figure to compare where other programs run.
@@ -220,7 +234,7 @@ async def measure_speed(size: int, row: str, kept: Path | None, queries: int = 6
     with tempfile.TemporaryDirectory() as folder:
         store = await open_store(f"sqlite:///{(kept or Path(folder)).resolve()}/search-{size}.db")
         await fill(store, writer, size)
-        found, vectors = {"messages": size, "row": row}, embedder(row)
+        found, vectors = {"messages": size, "row": row}, embedder(row, address)
         turns = TurnVectors(store, "search", vectors) if vectors else None
         if turns:
             start = time.perf_counter()
@@ -243,6 +257,8 @@ async def measure_speed(size: int, row: str, kept: Path | None, queries: int = 6
                 f"{count}_words_cpu_ms": statistics.median(busy),
             }
         await store.close()
+        if address:
+            await vectors.close()
     return found
 
 

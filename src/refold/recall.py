@@ -28,7 +28,7 @@ from refold.core.long_messages import largest_result
 from refold.core.plan_inputs import Now, effective_for
 from refold.core.search.terms import limit_query
 from refold.core.stage import handle_of
-from refold.core.stages.media import describe
+from refold.core.stages.removal import describe
 from refold.engine.recall import is_handle, read_handle
 from refold.engine.state import State
 from refold.model.errors import ConfigError, NotFound

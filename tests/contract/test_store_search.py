@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from msgspec import structs
 
-from refold.ports.records import Batch, Head
+from refold.ports.records import Batch, Head, StoredMessage
 from refold.ports.store import Store
 from refold.stores.search import CONSIDERED
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, message, new_head, read, say
@@ -98,7 +100,7 @@ async def test_names_of_files_and_errors_are_found(store):
         "body:storm",
         "^storm",
         "storm*",
-        "-storm",
+        "-calm",
         "storm & !sea | <->",
         ":*",
         "%",
@@ -118,7 +120,7 @@ async def test_signs_of_a_query_language_are_plain_text(store):
     await say(store, await begin(store), "storm at sea", "not and or near body")
 
     assert await seqs(store, "storm*") == [0]
-    assert await seqs(store, "-storm") == [0]
+    assert await seqs(store, "-storm") == [1]
     assert await seqs(store, "^storm") == [0]
     assert await seqs(store, "sto*") == []
     assert await seqs(store, "NOT AND") == [1]
@@ -256,6 +258,7 @@ QUERIES = [
     "pier_id",
     "the boat of 1 January 1970",
     "harbor storm",
+    "harbour painted harbor",
     '"old boats" -storm',
     "数据库",
     "wann fuhr das Boot im Sturm",
@@ -290,6 +293,122 @@ async def test_every_store_gives_the_same_order(store_set):
         await store_set.close(stores)
 
 
+VOCABULARY = """
+harbour harbor harbours painted paint painting painter boat boats boathouse storm storms stormy children child brother
+brothers pier piers doctor doctors went going weeks summer Vik Anna Boris 7 12 2023 3.14.2 src/boat/pier.py pier_id KeyError
+the of and in where did you a 数据库 迁移 лодка лодки Sturm fährt Boote
+"""
+WORDS = VOCABULARY.split()
+
+
+def random_text(random: Random, most: int) -> str:
+    return " ".join(random.choice(WORDS) for _ in range(random.randint(0, most)))
+
+
+def mistype(random: Random, word: str) -> str:
+    at = random.randint(1, len(word))
+    return random.choice(
+        [
+            word[:at] + word[at + 1 :],
+            word[:at] + random.choice("aeinorst") + word[at:],
+            word[:at] + word[at - 1 :],
+        ]
+    )
+
+
+def random_query(random: Random) -> str:
+    """Words, typing errors beside their right spelling, doubles, phrases, minus, dates and fields, in any order."""
+    parts = list[str]()
+    for _ in range(random.randint(0, 4)):
+        word = random.choice(WORDS)
+        parts += random.choice(
+            [
+                [word],
+                [word, word],
+                [mistype(random, word)],
+                [word, mistype(random, word)],
+                [mistype(random, word), mistype(random, word)],
+                [f'"{random_text(random, 2)}"'],
+                [f'"{word}"', word],
+                [f"-{word}"],
+                [f'-"{random_text(random, 2)}"'],
+                [f"{word}/{random.choice(WORDS)}"],
+                [f"{word}.{mistype(random, word)}"],
+                [str(random.randint(1, 40))],
+            ]
+        )
+    fields = [
+        "in:talk",
+        "in:other",
+        "from:user",
+        "from:tool",
+        "after:1970-01-03",
+        "before:1970-02",
+        "3 January 1970",
+        "in January",
+    ]
+    parts += random.sample(fields, random.choice([0, 0, 0, 1, 2]))
+    random.shuffle(parts)
+    return " ".join(parts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_every_store_gives_the_same_order_for_any_query(store_set, seed):
+    """Tolerance: none for the order, and a millionth for a score."""
+    random = Random(seed)
+    roles = ["user", "assistant", "tool"]
+
+    def texts(head: Head, count: int) -> tuple[StoredMessage, ...]:
+        return tuple(
+            structs.replace(
+                message(seq, random_text(random, random.choice([4, 12, 60])), role=random.choice(roles)),
+                at=seq * 20_000.0,
+                is_findable=random.random() < 0.9,
+            )
+            for seq in range(head.next_seq, head.next_seq + count)
+        )
+
+    stores = await store_set.open()
+    try:
+        said, forked, elsewhere = (
+            texts(structs.replace(new_head(), next_seq=first), count)
+            for first, count in ((0, 60), (30, 20), (0, 40))
+        )
+        sides = list[Head]()
+        for store in stores:
+            base = await store.commit(await begin(store), Batch(at=1.0, messages=said))
+            side = new_head(branch="talk/side")
+            side = await store.fork(base, 30, side, first_session(side, 30))
+            sides.append(await store.commit(side, Batch(at=1.0, messages=forked)))
+            await store.commit(await begin(store, "other"), Batch(at=1.0, messages=elsewhere))
+        found = 0
+        for _ in range(150):
+            query = random_query(random)
+            place, is_branch = random.choice([("", False), ("", False), ("talk", False), ("talk", True)])
+            orders = [
+                [
+                    (hit.conversation, hit.branch, hit.seq, hit.is_whole, round(hit.score, 6))
+                    for hit in await store.search(
+                        ANNA, query, conversation=place, branch=side if is_branch else None, limit=50
+                    )
+                ]
+                for store, side in zip(stores, sides, strict=True)
+            ]
+            assert orders[0] == orders[1] == orders[2], query
+            found += bool(orders[0])
+            sessions = [
+                [
+                    (hit.session.id, round(hit.score, 6))
+                    for hit in await store.search_sessions(ANNA, query, conversation=place)
+                ]
+                for store in stores
+            ]
+            assert sessions[0] == sessions[1] == sessions[2], query
+        assert found > 75, "most queries find something, or nothing was compared"
+    finally:
+        await store_set.close(stores)
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -309,6 +428,72 @@ async def test_words_are_found_in_their_other_forms_and_with_a_typing_error(stor
 
     found = [hit.seq for hit in await store.search(ANNA, query)]
     assert sorted(found) == sorted(expected)
+
+
+async def test_of_many_misspelt_words_the_first_eight_are_corrected(store):
+    words = [
+        "harbour",
+        "painted",
+        "children",
+        "company",
+        "letters",
+        "kitchen",
+        "windows",
+        "gardens",
+        "travels",
+    ]
+    fill = ["nothing"] * 3  # a query of many words also finds the two messages beside a match
+    await say(store, await begin(store), *words[:8], *fill, words[8])
+
+    misspelt = [f"{word}q" for word in words]
+    assert set(range(8)) <= set(await seqs(store, " ".join(misspelt)))
+    assert 11 not in await seqs(store, " ".join(misspelt))
+    assert 11 in await seqs(store, " ".join([*words[:8], misspelt[8]]))
+    assert await seqs(store, misspelt[8]) == [11]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("after:1970-01-03", [5, 4, 3, 2]),
+        ("before:1970-01-03", [1, 0]),
+        ("after:1970-01-02 before:1970-01-04", [2, 1]),
+        ("after:1970-01-02 from:assistant", [5, 3, 1]),
+        ("after:1970-01-02 -storm", [5, 3, 2, 1]),
+        ("-storm", [5, 3, 2, 1]),
+        ('-storm -"since january"', [5, 2, 1]),
+        ("from:assistant", [5, 3, 1]),
+        ("in:talk", [5, 4, 3, 2, 1, 0]),
+        ("in:other", []),
+        ("in:a\x00b", []),
+        ('in:"\ud800"', []),
+        ('in:"\ud800" storm', []),
+        ("3 January 1970", [2]),
+        ("1970-01-03", [2]),
+        ("January 1970", [3, 5, 4, 2, 1, 0]),
+        ("3 January 1970 from:assistant", []),
+        ("in January", [3]),
+    ],
+)
+async def test_a_query_without_words_lists_the_messages_of_its_time_the_newest_first(store, query, expected):
+    texts = ["storm", "calm", "rain", "since January 1970", "a storm", "end"]
+    said = [
+        structs.replace(
+            message(seq, text, role="assistant" if seq % 2 else "user"),
+            at=86_400.0 * seq + 10,
+        )
+        for seq, text in enumerate(texts)
+    ]
+    hidden = structs.replace(message(6, "hidden"), at=9e5, is_findable=False)
+    empty = structs.replace(message(7, ""), at=9e5)
+    head = await store.commit(await begin(store), Batch(at=9e5, messages=(*said, hidden, empty)))
+
+    assert await ranked(store, query) == expected
+    within = await store.search(ANNA, query, conversation="talk", branch=head)
+    assert [hit.seq for hit in within] == expected
+    assert [hit.seq for hit in await store.search(ANNA, query, limit=2)] == expected[:2]
+    sessions = [hit.session.id for hit in await store.search_sessions(ANNA, query)]
+    assert sessions == (["talk/main/s0"] if expected else [])
 
 
 async def test_an_answer_is_found_beside_its_question(store):
@@ -348,3 +533,14 @@ async def test_a_session_is_found_by_its_whole_text(store):
     within = await store.search_sessions(ANNA, "storm", conversation="other")
     assert [hit.session for hit in within] == [hit.session for hit in found if hit.conversation == "other"]
     assert await store.search_sessions(ANNA, "") == []
+
+
+async def test_of_sessions_with_equal_scores_the_newest_comes_first(store):
+    for name, at in (("c", 1.0), ("a", 3.0), ("d", 2.0), ("b", 2.0)):
+        head = new_head(name)
+        begun = structs.replace(first_session(head), at=at)
+        await say(store, await store.create(head, begun, title="", at=at), "storm at sea")
+
+    found = await store.search_sessions(ANNA, "storm")
+    assert [hit.conversation for hit in found] == ["a", "b", "d", "c"]
+    assert len({hit.score for hit in found}) == 1

@@ -1,8 +1,10 @@
 """When vectors of messages are made: requests come first, and a search does not wait for a quiet moment."""
 
 import asyncio
+from array import array
 from math import inf
 
+import numpy as np
 import pytest
 
 import refold
@@ -95,3 +97,93 @@ async def test_a_lone_surrogate_in_a_query_does_not_turn_meaning_off(caplog):
         assert (await engine.search("vessel \ud800"))[0].handle == "#m0"
         assert await engine.find_sessions("vessel \ud800")
     assert "by words and not by meaning" not in caplog.text
+
+
+class Given(Subjects):
+    """Gives vectors in another form."""
+
+    def __init__(self, form) -> None:
+        super().__init__()
+        self._form = form
+
+    async def embed(self, texts):
+        return self._form([array("f", one) for one in await super().embed(texts)])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda found: [list(one) for one in found],
+        lambda found: tuple(tuple(3 * number for number in one) for one in found),
+        lambda found: found,
+        lambda found: [np.asarray(one, "<f8") for one in found],
+        lambda found: [bytearray(one.tobytes()) for one in found],
+    ],
+    ids=["lists", "tuples", "arrays", "numpy", "bytearrays"],
+)
+async def test_vectors_may_be_sequences_of_numbers(tmp_path, caplog, form):
+    async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=Given(form)) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+        await talk.add("the boat", {"role": "assistant", "content": "a refund"})
+        assert await engine.embed_messages() == 2
+        assert (await engine.search("vessel"))[0].handle == "#m0"
+        assert await engine.find_sessions("vessel")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        (lambda found: [[float("nan")] * 4 for _ in found], "not finite"),
+        (lambda found: [b"\0\0\xc0\x7f" for _ in found], "not finite"),
+        (
+            lambda found: [[1.0] * (place + 1) for place, _ in enumerate(found)],
+            "vectors of 1 and of 2 numbers",
+        ),
+        (lambda found: [*found, found[0]], "3 vectors for 2 texts"),
+        (lambda found: ["0.1 0.2" for _ in found], "a str for a vector"),
+        (lambda found: [None for _ in found], "a NoneType for a vector"),
+        (lambda found: [b"abc" for _ in found], "a bytes for a vector"),
+        (lambda found: 7, "no list of vectors"),
+    ],
+)
+async def test_what_is_no_vector_is_told_and_the_conversation_goes_on(tmp_path, caplog, form, told):
+    async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=Given(form)) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+        await talk.add("the boat", {"role": "assistant", "content": "a refund"})
+        with pytest.raises(refold.ConfigError, match=told) as caught:
+            await engine.embed_messages()
+        assert "`embed` returns one vector" in caught.value.hint or "one dimension" in caught.value.hint
+        assert [hit.handle for hit in await engine.search("boat")] == ["#m0"]
+    assert "messages without a vector" not in caplog.text or "embedder gave" in caplog.text
+
+
+async def test_a_dimension_that_changes_under_one_name_finds_by_words(tmp_path):
+    url = f"sqlite:///{tmp_path}/one.db"
+    for size in (4, 3, 2):
+        form = lambda found, size=size: [list(one)[:size] for one in found]  # noqa: E731
+        async with refold.Engine(url, embedder=Given(form)) as engine:
+            talk = await engine.conversation("talk", model="gpt-4o")
+            await talk.add(f"the boat of {size}")
+            await engine.embed_messages()
+            assert (await engine.search(f"where is the boat of {size}"))[0].text.endswith(str(size))
+
+
+class Plain:
+    """What somebody writes who knows of a name and vectors alone."""
+
+    name = "plain"
+
+    async def embed(self, texts):
+        return await Subjects().embed(texts)
+
+
+async def test_an_embedder_needs_no_least_similarity(tmp_path):
+    async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=Plain()) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+        await talk.add("the boat is here", "a refund of money")
+        await talk.start_session()
+
+        found = await engine.search("vessel")
+        assert "boat" in found[0].text
+        assert await engine.find_sessions("vessel")

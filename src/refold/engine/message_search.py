@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -18,9 +19,9 @@ from msgspec import Struct, structs
 
 from refold.core.search.query import Query, parse_query
 from refold.core.search.rank import MessagePlace, fuse
-from refold.core.search.vectors import code_rows, cosines, nearest_of, pack, window_text
+from refold.core.search.vectors import code_rows, cosines, nearest_of, pack, read_vectors, window_text
 from refold.engine.known_secrets import KnownSecrets, without_secrets
-from refold.model.errors import Damaged, StoreError
+from refold.model.errors import ConfigError, Damaged, StoreError
 from refold.ports.models import Embedder
 from refold.ports.records import Head, SearchHit, StoredMessage, TurnBlock, TurnCodes, TurnGap, read_body
 from refold.ports.store import Store
@@ -58,6 +59,23 @@ two million. Of more messages the oldest are found by their words alone."""
 GAPS = 100
 
 
+class UnboundedEmbedder:
+    """An embedder of the user's own that has no `least`: nothing is left out."""
+
+    least = -1.0
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self.least_message: float = getattr(embedder, "least_message", self.least)
+
+    @property
+    def name(self) -> str:
+        return self._embedder.name
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes | Sequence[float]]:
+        return await self._embedder.embed(texts)
+
+
 class TurnVectors:
     """The vectors of one owner's messages, by one embedder."""
 
@@ -92,14 +110,17 @@ class TurnVectors:
             self._task = asyncio.create_task(self.catch_up())
         return self._task
 
-    async def catch_up(self) -> int:
+    async def catch_up(self, *, is_asked: bool = False) -> int:
         """Embed the messages that have no vector, without rests, and return how many messages were seen. A failure of the embedder
         leaves them for the next time.
+
+        Raises:
+            ConfigError: somebody asked for it, and the embedder gives no vectors that can be used.
         """
         self._hurry.set()
         async with self._lock:
             self._hurry.set()
-            return await self._embed_gaps()
+            return await self._embed_gaps(is_asked=is_asked)
 
     async def _catch_up_when_idle(self) -> int:
         clock = asyncio.get_running_loop().time
@@ -115,30 +136,36 @@ class TurnVectors:
             async with asyncio.timeout(seconds):
                 await self._hurry.wait()
 
-    async def _embed_gaps(self) -> int:
+    async def _embed_gaps(self, *, is_asked: bool = False) -> int:
         seen, clock = 0, asyncio.get_running_loop().time
         try:
             tried = frozenset[TurnGap]()
             while gaps := await self._store.turn_gaps(self._owner, self._embedder.name, GAPS):
                 if tried == (tried := frozenset(gaps)):
                     break  # nobody has stored anything
-                for gap in gaps:
+                # In another order than other processes, which have the same work to do.
+                for gap in random.sample(gaps, len(gaps)):
                     known = await self.secrets.of(gap.conversation, gap.branch, gap.last)
                     while gap.first < gap.last:
                         last, begun_s = min(gap.last, gap.first + PAGE), clock()
                         stored = await self._embed(structs.replace(gap, last=last), known)
                         if not stored:
-                            break  # the gap is another one now, and is read again
+                            break  # another process was first: the gaps are read again
                         seen += stored
                         gap = structs.replace(gap, first=last)
                         await self._rest(RESTS * (clock() - begun_s))
-        except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the messages wait for the next time
+                    if gap.first < gap.last:
+                        break
+        except Exception as error:
+            if is_asked and isinstance(error, ConfigError):
+                raise
+            # An embedder may raise anything; the messages wait for the next time.
             # A store that fails, or was closed, tells the one who adds messages.
             level = logging.DEBUG if isinstance(error, StoreError) else logging.WARNING
             _log.log(
                 level,
                 "messages without a vector (%s). They are found by their words meanwhile",
-                type(error).__name__,
+                name_failure(error),
             )
         finally:
             self._hurry.clear()
@@ -159,9 +186,8 @@ class TurnVectors:
         rows = await self._store.turn_messages(self._owner, wider)
         texts = await run_text_work(sum(len(row.body) for row in rows), _window_texts, rows, gap.first, known)
         async with asyncio.timeout(PATIENCE_S):
-            vectors = await self._embedder.embed([text for _, text in texts]) if texts else []
-        if len(vectors) != len(texts):
-            raise ValueError("an embedder gave another number of vectors")
+            found = await self._embedder.embed([text for _, text in texts]) if texts else []
+        vectors = read_vectors(found, len(texts))
         kept = [(seq, vector) for (seq, _), vector in zip(texts, vectors, strict=True) if vector]
         codes, small = await asyncio.to_thread(pack, [vector for _, vector in kept])
         block = TurnBlock(
@@ -179,11 +205,11 @@ class TurnVectors:
         await asyncio.wait({self.begin()}, timeout=SEARCH_PATIENCE_S)
         try:
             async with asyncio.timeout(SEARCH_PATIENCE_S):
-                (vector,) = await self._embedder.embed([valid_text(words)])
+                (vector,) = read_vectors(await self._embedder.embed([valid_text(words)]), 1)
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the search goes on by words
             _log.warning(
                 "this search goes by words and not by meaning (%s). The next one tries again",
-                type(error).__name__,
+                name_failure(error),
             )
             return []
         if not vector:
@@ -262,9 +288,12 @@ class _Scope:
         self._last = max(self._last, *(one.id for one in page))
         # The blocks of the last part are put together with the new ones, so that there are few parts.
         small = self._parts.pop().blocks if self._parts and len(self._parts[-1].blocks) < _PART else ()
-        blocks = (*small, *(one for one in new if one.seqs))
-        if blocks:
-            self._parts.append(_table(blocks))
+        # An embedder may have changed its dimension under one name: vectors of another size are not compared.
+        of_size = dict[int, list[TurnCodes]]()
+        for one in (*small, *new):
+            if one.seqs:
+                of_size.setdefault(len(one.codes) // len(one.seqs), []).append(one)
+        self._parts.extend(map(_table, of_size.values()))
         while self.size > MOST_BYTES and len(self._parts) > 1:
             del self._parts[0]
         return True
@@ -362,13 +391,17 @@ async def near_messages(
     words.
     """
     query = parse_query(words)
-    is_elsewhere = bool(conversation) and query.conversation not in {"", conversation}
-    if is_elsewhere or not _has_meaning(query, by_words):
+    if not query.looks_in(conversation) or not _has_meaning(query, by_words):
         return []
     line = await _line(store, branch) if branch else {}
     asked = " ".join(" ".join(term.phrases[0]) for term in query.terms) if query.has_fields else words
     near = await turns.nearest(asked, conversation=conversation or query.conversation, line=line)
     return await _matching(store, owner, query, near) if query.is_dated or query.role else near
+
+
+def name_failure(error: Exception) -> str:
+    """What to log of a failed embedder: our own words about its answer, and no others, which may have content."""
+    return f"{error.message}; {error.hint}" if isinstance(error, ConfigError) else type(error).__name__
 
 
 def valid_text(words: str) -> str:
@@ -378,7 +411,7 @@ def valid_text(words: str) -> str:
 
 def _has_meaning(query: Query, hits: Sequence[object]) -> bool:
     """Whether meaning takes part in a search that has these matches by words."""
-    if query.required or query.excluded:
+    if query.required or query.excluded or query.spans or not query.terms:
         return False
     return query.takes_neighbours or not (hits or query.is_dated or query.role)
 

@@ -13,9 +13,11 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
+from refold.core.search.query import parse_query
 from refold.core.search.rank import fuse_sessions
+from refold.core.search.vectors import read_vectors
 from refold.engine.known_secrets import KnownSecrets, without_secrets
-from refold.engine.message_search import NearMessage, TurnVectors, near_messages, valid_text
+from refold.engine.message_search import NearMessage, TurnVectors, name_failure, near_messages, valid_text
 from refold.model.errors import ConfigError, Damaged
 from refold.ports.models import Embedder
 from refold.ports.records import Batch, Embedding, Session, SessionHit, StoredSummary
@@ -89,7 +91,7 @@ class Meaning:
             )
         except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the conversation goes on
             level = logging.DEBUG if self._is_quiet else logging.WARNING
-            _log.log(level, _NO_VECTOR, len(texts), type(error).__name__)
+            _log.log(level, _NO_VECTOR, len(texts), name_failure(error))
             return ()
         return tuple(
             Embedding(session=session, summary=written.id, name=self.name, vector=vector, at=at)
@@ -103,7 +105,7 @@ class Meaning:
         try:
             (vector,) = await self._vectors([valid_text(words)])
         except Exception as error:  # noqa: BLE001 - the search goes on by words
-            _log.warning(_NO_MEANING, type(error).__name__)
+            _log.warning(_NO_MEANING, name_failure(error))
             return b""
         return vector
 
@@ -112,9 +114,7 @@ class Meaning:
         if self._embedder is not None and texts != self._last[0]:
             async with asyncio.timeout(PATIENCE_S):
                 found = await self._embedder.embed(texts)
-            if len(found) != len(texts):
-                raise ValueError  # treated as a failure of the embedder
-            self._last = texts, found
+            self._last = texts, read_vectors(found, len(texts))
         return self._last[1]
 
     async def catch_up(self, store: Store, owner: str, at: float) -> int:
@@ -214,7 +214,7 @@ async def _with_near(
 
 async def _by_meaning(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:
     """Return closed sessions whose summaries are close in meaning."""
-    vector = await meaning.embed_words(words)
+    vector = b"" if parse_query(words).spans else await meaning.embed_words(words)
     if not vector:
         return []
     return await store.nearest(

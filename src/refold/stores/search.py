@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from heapq import nlargest
@@ -22,13 +22,25 @@ from msgspec import Struct
 
 from refold.core.digest.facts import text_of
 from refold.core.search.query import Query, Term
-from refold.core.search.rank import Match, MessagePlace, rank_messages, rarity
+from refold.core.search.rank import Match, MessagePlace, rank_messages, rank_sessions, rarity
 from refold.model.errors import Damaged
 from refold.model.message import Reasoning
 from refold.ports.records import SearchHit, Session, read_body
 
 CONSIDERED = 1_000
 """Messages that are ranked: those with the rarest terms. The rest of the terms only adds to their scores."""
+
+MOST_TYPOS = 8
+"""Misspelt words of a query that are corrected, the first ones: each is looked for in hundreds of spellings."""
+
+
+class DatedMessage(Struct, frozen=True, order=True):
+    """A message of a time. Later ones are greater."""
+
+    at: float
+    seq: int
+    conversation: str
+    branch: str
 
 
 class MatchSource(Protocol):
@@ -48,28 +60,47 @@ class MatchSource(Protocol):
         """Messages that have one of the chosen terms, at most `CONSIDERED`, the newest, with the counts of all terms."""
         ...
 
+    def newest(
+        self, spans: Sequence[tuple[float, float]], limit: int
+    ) -> Generator[Any, Any, list[DatedMessage]]:
+        """The newest messages of each of some times, at most so many of each, that the fields of the query allow."""
+        ...
+
     def findable(self, places: Sequence[MessagePlace]) -> Generator[Any, Any, set[MessagePlace]]:
         """Those of the places that are messages of a person or a model that a search may find."""
         ...
 
 
-def find_matches(query: Query, source: MatchSource) -> Generator[Any, Any, tuple[list[Match], list[float]]]:
-    """The messages that match a query, and the weights of the terms in their counts.
+class FoundMatches(Struct, frozen=True):
+    """The messages that match a query, and the weights of the terms in their counts."""
 
-    A term that no message has is replaced by its parts, or by words one typing error away. The rarest terms choose the messages;
-    all terms count in them.
+    matches: Sequence[Match] = ()
+    weights: Sequence[float] = ()
+    has_every_term: bool = False
+    """Whether each term of the query, or what was looked for instead, is in some message."""
+
+
+def find_matches(query: Query, source: MatchSource) -> Generator[Any, Any, FoundMatches]:
+    """The messages that match a query.
+
+    A term that no message has is replaced by its parts, or by words one typing error away, at most `MOST_TYPOS` of these. The rarest terms choose the messages;
+    all terms count in them. A word may belong to two terms, such as the right spelling of one that was also typed with an error: it
+    counts for both.
     """
     counts = yield from source.count(query.terms)
     counted = [(count, term) for count, term in zip(counts, query.terms, strict=True) if count]
     lacking = [term for count, term in zip(counts, query.terms, strict=True) if not count]
-    instead = [
-        other for term in lacking if term.phrases[0] not in query.required for other in term.alternatives()
-    ]
-    if instead:
-        counts = yield from source.count(instead)
-        counted += [(count, term) for count, term in zip(counts, instead, strict=True) if count]
+    others, typos = list[tuple[Term, ...]](), 0
+    for term in lacking:
+        is_word = len(term.phrases[0]) == 1
+        is_left = term.phrases[0] in query.required or (is_word and typos == MOST_TYPOS)
+        others.append(() if is_left else term.alternatives())
+        typos += is_word and bool(others[-1])
+    instead = [other for each in others for other in each]
+    counts = (yield from source.count(instead)) if instead else []
+    counted += [(count, term) for count, term in zip(counts, instead, strict=True) if count]
     if not counted:
-        return [], []
+        return FoundMatches()
     size = yield from source.size()
     counted.sort(key=lambda one: one[0])
     room, chosen = CONSIDERED, 0
@@ -80,35 +111,61 @@ def find_matches(query: Query, source: MatchSource) -> Generator[Any, Any, tuple
     terms = [term for _, term in counted]
     weights = [term.weight * rarity(count, size) for count, term in counted]
     matches = yield from source.find(terms[:chosen], terms[chosen:])
-    return matches, weights
+    return FoundMatches(matches, weights, has_every_term=all(others) and all(counts))
+
+
+def find_newest(query: Query, source: MatchSource, limit: int) -> Generator[Any, Any, list[DatedMessage]]:
+    """The messages that a query without words lists, the newest first."""
+    found = (yield from source.newest(query.spans, limit)) if query.spans and limit else []
+    return sorted(set(found), reverse=True)[:limit]
 
 
 def find_messages(query: Query, source: MatchSource, limit: int) -> Generator[Any, Any, list[SearchHit]]:
-    """The best messages of a search."""
-    matches, weights = yield from find_matches(query, source)
-    ranked = rank_messages(matches, weights, limit=2 * limit + 50 if matches else 0)
+    """The best messages of a search; for a query without words, those of its time, the newest first."""
+    found = yield from find_matches(query, source)
+    ranked = rank_messages(found.matches, found.weights, limit=2 * limit + 50 if found.matches else 0)
     beside = (
         {(one.branch, one.seq) for one in ranked if not one.is_match} if query.takes_neighbours else set()
     )
     kept = (yield from source.findable(sorted(beside))) if beside else set()
-    return [
+    hits = [
         SearchHit(
             conversation=one.conversation,
             branch=one.branch,
             seq=one.seq,
             score=one.score,
-            is_whole=one.is_whole
-            and len(weights) >= len(query.terms),  # a term that is nowhere has no weight
+            is_whole=one.is_whole and found.has_every_term,  # a term that is nowhere has no weight
         )
         for one in ranked
         if one.is_match or (one.branch, one.seq) in kept
     ][:limit]
+    known = {(hit.branch, hit.seq) for hit in hits}
+    newest = yield from find_newest(query, source, limit)
+    others = [one for one in newest if (one.branch, one.seq) not in known]
+    hits += [
+        SearchHit(conversation=one.conversation, branch=one.branch, seq=one.seq, score=0.0) for one in others
+    ]
+    return hits[:limit]
 
 
-def session_holding(sessions: Iterable[Session], match: Match) -> str:
-    """The id of the live session that holds a match; empty if none does."""
-    held = [one for one in sessions if one.holds(match.seq)]
-    return max(held, key=lambda one: one.first).id if held else ""
+def rank_found(
+    found: FoundMatches, newest: Sequence[DatedMessage], live: Mapping[str, Sequence[Session]]
+) -> list[tuple[str, float]]:
+    """The ids of live sessions, given by branch, with their scores: those of matches, best first and of equals the newest, then those
+    of a time that a query without words lists, the newest first.
+    """
+    begun_at = {one.id: one.at for held in live.values() for one in held}
+
+    def holder(branch: str, seq: int) -> str:
+        held = [one for one in live.get(branch, ()) if one.holds(seq)]
+        return max(held, key=lambda one: one.first).id if held else ""
+
+    holders = [holder(one.branch, one.seq) for one in found.matches]
+    scored = rank_sessions(found.matches, found.weights, holders)
+    ranked = dict(sorted(scored, key=lambda one: (-one[1], -begun_at.get(one[0], 0.0), one[0])))
+    for one in newest:
+        ranked.setdefault(holder(one.branch, one.seq), 0.0)
+    return [(which, score) for which, score in ranked.items() if which]
 
 
 def said(wire: str, body: bytes) -> str:

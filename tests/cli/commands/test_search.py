@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 
 import pytest
 
 from refold import Engine
 from refold.cli.output import when
+from tests.bad_queries import BAD_QUERIES
 
 
 def test_a_search_answers_with_handles_that_recall_takes(kept):
@@ -83,6 +85,36 @@ def test_the_branch_is_told_where_there_are_several(kept, store):
     assert "Sundays" in kept("recall", "ferry", "#m1", "--branch", branch[:8]).out
 
 
+def test_the_command_that_a_hint_shows_opens_the_message_of_a_fork(kept, store):
+    async def fork():
+        async with Engine(f"sqlite:///{store}") as engine:
+            branch = await engine.fork("ferry", 1)
+            await (await engine.conversation("ferry", branch=branch)).add("A ferry on Sundays?")
+            await (await engine.conversation("ferry", branch=await engine.fork("ferry", 1))).add("A ship?")
+
+    asyncio.run(fork())
+    hint = kept("search", "Sundays", "--in", "ferry").err.partition("`refold ")[2].partition("`")[0]
+
+    assert "Sundays" in kept(*shlex.split(hint)).out
+
+
+def test_a_date_without_words_lists_what_was_said_then_the_newest_first(kept):
+    listed = kept("search", "in:ferry after:2020")
+    assert [line.split()[0] for line in listed.out.splitlines() if "#m" in line][-1] == "#m0"
+    assert "the newest first" in listed.err
+    assert kept("search", "in:ferry after:2020", "--limit", "1").err.startswith("the newest 1\n")
+    nothing = kept("search", "before:2001-05")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert nothing.err.startswith(
+        "there is no message of this time or place\nhint: days begin at midnight UTC"
+    )
+    assert "no session of this time" in kept("search", "--sessions", "7 May 2001").err
+    assert kept("search", "--sessions", "in:ferry after:2020", "--words-only").err.startswith(
+        "1 session, the newest first"
+    )
+    assert "hint: with a year" in kept("search", "in July").err
+
+
 def test_a_search_in_one_conversation_finds_nothing_of_another(kept):
     assert kept("search", "half an hour gap", "--in", "ferry").code == 1
 
@@ -95,24 +127,7 @@ def test_nothing_found_is_said_and_is_no_error(kept):
     assert kept("search", "  ").code == 2
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "the of and",
-        "ferry " * 2_000,
-        "x" * 10_000,
-        'ferry AND (leave OR "',
-        "NEAR(ferry leave, 2) ^ferry {ferry}: ferry* -",
-        "ferry:* & !leave | <2>",
-        "fer* %erry _erry",
-        "渡轮 几点 출발 паром когда",
-        "ferry \udce4\ud800",
-        "before:soon after: in: from:nobody",
-        "before:9999-99-99 after:0000",
-        '"" -"" -',
-        "-ferry",
-    ],
-)
+@pytest.mark.parametrize("query", BAD_QUERIES, ids=range(len(BAD_QUERIES)))
 def test_whatever_is_typed_gives_results_or_a_clear_word(kept, query):
     for more in ((), ("--sessions", "--words-only")):
         answer = kept("search", *more, "--", query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -109,9 +110,11 @@ def test_what_does_not_fit_the_language_is_taken_for_words(field):
     assert (query.conversation, query.role, query.is_dated, query.excluded) == ("", "", False, ())
 
 
-def test_a_minus_sign_alone_takes_nothing_away():
-    assert wanted("-storm") == ["storm"]
-    assert parse_query("-storm").excluded == ()
+def test_minus_signs_alone_ask_for_all_other_messages():
+    query = parse_query('-storm -"night boat"')
+
+    assert (query.terms, query.excluded) == ((), (("storm",), ("night", "boat")))
+    assert query.spans == ((-inf, inf),)
 
 
 @pytest.mark.parametrize(

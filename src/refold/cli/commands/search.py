@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,7 +46,8 @@ def search(
 
     The best come first: those with the rarest of the words, and with most of them. Words count in all their forms, and with one typing
     error if there is no other match; a question in plain words does. "A phrase" in quotes must occur as it is, -word must not; in:CONV,
-    from:user, after:2026-05-31 and before:2026-06 restrict the messages. With --sessions whole sessions are found, closed ones also by
+    from:user, after:2026-05-31 and before:2026-06 restrict the messages. Without words,
+    these fields, or a date such as "7 May 2023", list the messages of that time, the newest first. With --sessions whole sessions are found, closed ones also by
     their subject, in other words too (extra `search`). The exit code is 1 if nothing is found.
     """
     from refold.cli import store_access
@@ -69,12 +71,12 @@ def search(
 
 async def _find_messages(engine: Engine, words: str, *, name: str, limit: int, as_json: bool) -> int:
     found = await engine.search(words, name=name, limit=limit)
+    forked = await _forked(engine, {one.conversation for one in found})
     if as_json:
         output.write_json({"words": words, "found": found})
     elif found:
-        forked = await _forked(engine, {one.conversation for one in found})
         _show(found, forked)
-    output.note(_count(found, limit))
+    output.note(_count(found, limit, words, forked))
     return 0 if found else 1
 
 
@@ -89,7 +91,7 @@ async def _find_sessions(
         output.write_json({"words": words, "sessions": found})
     elif found:
         output.write(session_table(found))
-    output.note(_count_sessions(len(found)))
+    output.note(_count_sessions(len(found), words))
     return 0 if found else 1
 
 
@@ -130,17 +132,43 @@ def _indented(text: str) -> str:
     return f"\n{INDENT}".join(harmless(line) for line in text.split("\n"))
 
 
-def _count(found: list[FoundMessage], limit: int) -> str:
+def _count(found: list[FoundMessage], limit: int, words: str, forked: set[str]) -> str:
+    from refold.core.search.query import parse_query
+
+    order = "newest" if parse_query(words).spans else "best"
     if not found:
-        return "no message has these words\nhint: try fewer or other words"
+        return _nothing("message", words)
     if damaged := sum(bool(one.damage) for one in found):
         return f"{plural(len(found), 'message')}, of which {damaged:,} cannot be read\nhint: `refold doctor` says what is damaged"
+    first = found[0]
+    branch = f" --branch {short(first.branch)}" if first.conversation in forked else ""
+    recall = (
+        f"`refold recall {quote(plain(first.conversation))} '{first.handle}'{branch}` gives the whole message"
+    )
     if len(found) == limit:
-        return f"the best {limit:,}\nhint: --limit shows more; `refold recall CONV HANDLE` gives the whole message"
-    return f"{plural(len(found), 'message')}\nhint: `refold recall CONV HANDLE` gives the whole message"
+        return f"the {order} {limit:,}\nhint: --limit shows more; {recall}"
+    listed = ", the newest first" if order == "newest" else ""
+    return f"{plural(len(found), 'message')}{listed}\nhint: {recall}"
 
 
-def _count_sessions(number: int) -> str:
+def _count_sessions(number: int, words: str) -> str:
     if not number:
-        return "no session fits these words\nhint: try other words"
-    return f"{plural(number, 'session')}, the best first\nhint: `refold show CONV --session ID` shows what was said"
+        return _nothing("session", words)
+    from refold.core.search.query import parse_query
+
+    order = "newest" if parse_query(words).spans else "best"
+    return f"{plural(number, 'session')}, the {order} first\nhint: `refold show CONV --session ID` shows what was said"
+
+
+def _nothing(what: str, words: str) -> str:
+    """What to say where nothing was found."""
+    from refold.core.search.query import parse_query
+
+    query = parse_query(words)
+    if query.spans and query.excluded:
+        return f"there is no other {what}\nhint: -word leaves out every message with this word"
+    if query.spans:
+        return f"there is no {what} of this time or place\nhint: days begin at midnight UTC; `refold list` shows the conversations and their times"
+    if query.dates and all(term.is_date for term in query.terms):
+        return f"no {what} names this date\nhint: with a year (May 2023, 7 May 2023) or after: and before:, a date lists what was said then"
+    return f"no {what} {'has' if what == 'message' else 'fits'} these words\nhint: try fewer or other words"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from math import inf
 
 from msgspec import Struct, structs
@@ -38,6 +39,8 @@ _EPOCH_DAYS = 719_162
 """Days from the beginning of the year 1 to 1970."""
 _DAY, _YEAR = 86_400.0, 31_556_952
 """Seconds."""
+_NO_NAME = re.compile("[\x00\ud800-\udfff]")
+"""Characters that no database stores: no conversation has them in its name."""
 _ROLES = frozenset({"user", "assistant", "tool", "system", "developer"})
 
 
@@ -80,15 +83,19 @@ class Date(Struct, frozen=True):
             self._nearness(at, year) for year in ((self.year,) if self.year else range(about - 1, about + 2))
         )
 
-    def _nearness(self, at: float, year: int) -> float:
+    def span(self, year: int) -> tuple[float, float]:
+        """The beginning of this date in a year, and its end, in UTC."""
         start = _start(year, self.month, self.day or 1)
-        stop = start + _DAY if self.day else _start(year + self.month // 12, self.month % 12 + 1, 1)
+        return start, start + _DAY if self.day else _start(year + self.month // 12, self.month % 12 + 1, 1)
+
+    def _nearness(self, at: float, year: int) -> float:
+        start, stop = self.span(year)
         # A day earlier: the date of a person may begin before that of UTC.
         return 0.0 if at < start - _DAY or at >= stop + 7 * _DAY else 1 - max(0.0, at - stop) / (14 * _DAY)
 
 
 class Query(Struct, frozen=True):
-    """A parsed query. Without terms it matches nothing."""
+    """A parsed query. Without terms and fields it matches nothing."""
 
     terms: tuple[Term, ...] = ()
     required: tuple[Phrase, ...] = ()
@@ -110,6 +117,18 @@ class Query(Struct, frozen=True):
         return self.after > -inf or self.before < inf
 
     @property
+    def spans(self) -> tuple[tuple[float, float], ...]:
+        """The times, each from and before a moment, of which a query without words of its own lists the messages; none for other
+        queries. Such a query has fields alone, or a date with its year.
+        """
+        if not all(term.is_date for term in self.terms):
+            return ()
+        dated = [date.span(date.year) for date in self.dates if date.year]
+        if not self.terms and self.has_fields:
+            return ((self.after, self.before),)
+        return tuple((max(start, self.after), min(stop, self.before)) for start, stop in dated)
+
+    @property
     def has_fields(self) -> bool:
         """Whether it is more than words."""
         return self.is_dated or bool(self.required or self.excluded or self.conversation or self.role)
@@ -117,9 +136,17 @@ class Query(Struct, frozen=True):
     @property
     def takes_neighbours(self) -> bool:
         """Whether a message beside a match is found although it has none of the words. An answer often repeats none of its
-        question; whoever gives a word or two wants the messages that hold them.
+        question; whoever gives a word or two wants the messages that hold them, and a phrase or a minus sign is a condition.
         """
-        return len(self.terms) >= 3 and not self.required
+        return len(self.terms) >= 3 and not (self.required or self.excluded)
+
+    def looks_in(self, conversation: str) -> bool:
+        """Whether it has something to look for in a conversation, or in all of them if the name is empty. It has not if it names another
+        one, or what can be no name.
+        """
+        named = self.conversation
+        is_here = not conversation or named in {"", conversation}
+        return bool(self.terms or self.spans) and is_here and not _NO_NAME.search(named)
 
     def phrases(self) -> Iterator[Phrase]:
         for term in self.terms:
@@ -128,7 +155,12 @@ class Query(Struct, frozen=True):
 
 def parse_query(text: str) -> Query:
     """Parse what somebody typed. Stop words are left out, unless there is nothing else."""
-    tokens = _TOKEN.findall(limit_query(text.translate(_QUOTES)))
+    return _parse(limit_query(text.translate(_QUOTES)))
+
+
+@lru_cache(maxsize=16)  # one search parses its query again for every message that it shows
+def _parse(text: str) -> Query:
+    tokens = _TOKEN.findall(text)
     language = language_of(text, [word for token in tokens for word in words(token)])
     stop_words, required, excluded = list[Term](), list[Phrase](), list[Phrase]()
     conversation, role, after, before = "", "", -inf, inf
@@ -150,9 +182,6 @@ def parse_query(text: str) -> Query:
             minus.append(token[1:])
         elif term := _read_word(token, language, is_first=not place):
             (stop_words if _is_stop(term.phrases[0], language) else wanted).append(term)
-    if not wanted and not stop_words:  # nothing to take words away from: a minus sign is punctuation then
-        wanted = [term for one in minus if (term := _read_word(one, language, is_first=True))]
-        minus = []
     excluded = [phrase for one in minus if (phrase := tuple(words(one)))]
     return Query(
         _distinct(wanted or stop_words),

@@ -52,7 +52,7 @@ class Match(Struct, frozen=True, gc=False):
     """How near its time is to a date of the query, from 0 to 1."""
 
 
-class Ranked(Struct, frozen=True, gc=False):
+class RankedMatch(Struct, frozen=True, gc=False):
     conversation: str
     branch: str
     seq: int
@@ -68,7 +68,7 @@ def rarity(count: int, size: int) -> float:
     return ln(1 + (max(size - count, 0) + 0.5) / (count + 0.5))
 
 
-def rank_messages(matches: Sequence[Match], weights: Sequence[float], *, limit: int) -> list[Ranked]:
+def rank_messages(matches: Sequence[Match], weights: Sequence[float], *, limit: int) -> list[RankedMatch]:
     """Return messages, best first: those that match, and those beside them. Of equals the later number comes first. A message that
     has all of the terms itself comes before every other.
     """
@@ -79,13 +79,15 @@ def rank_messages(matches: Sequence[Match], weights: Sequence[float], *, limit: 
     whole = {(one.branch, one.seq) for one in matches if len(weights) > 1 and all(one.counts)}
     for which in whole:
         scores[which] += (1 + _DATED) * sum(weights)
-    found = nlargest(
-        limit,
-        ((which, score) for which, score in scores.items() if which[1] >= 0),
+    # The plain numbers first: of the thousands of messages beside a match, most need no place of their own.
+    least = min(nlargest(limit, (score for which, score in scores.items() if which[1] >= 0)), default=0.0)
+    found = sorted(
+        ((which, score) for which, score in scores.items() if score >= least and which[1] >= 0),
         key=lambda one: (one[1], one[0][1], conversations[one[0][0]], one[0][0]),
-    )
+        reverse=True,
+    )[:limit]
     return [
-        Ranked(conversations[branch], branch, seq, score, (branch, seq) in own, (branch, seq) in whole)
+        RankedMatch(conversations[branch], branch, seq, score, (branch, seq) in own, (branch, seq) in whole)
         for (branch, seq), score in found
     ]
 
@@ -117,6 +119,8 @@ def _score(matches: Sequence[Match], weights: Sequence[float]) -> dict[MessagePl
 def _add_dates(scores: dict[MessagePlace, float], matches: Sequence[Match]) -> None:
     """Add to the scores of matches that are near a date, and of messages beside them, which were stored at about that time."""
     near = {(one.branch, one.seq): one.nearness for one in matches}
+    if not any(near.values()):
+        return
     beside = dict[MessagePlace, float]()
     for (branch, seq), nearness in near.items():
         for distance, _ in _NEIGHBOURS if nearness else ():

@@ -293,6 +293,7 @@ def _doubles(stem: str) -> bool:
     )
 
 
+@lru_cache(maxsize=32)
 def words_one_edit_away(word: str) -> tuple[str, ...]:
     """Return what a word becomes by one typing error: a letter too many, too few, wrong, or two in the wrong order. The first letter
     is taken for right: errors there are rare, and other words many. None for words that are short, or not of one alphabet: a number

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct, json, structs
 
 from refold.core.search.query import Query, Term, parse_query
-from refold.core.search.rank import Match, MessagePlace, rank_sessions
+from refold.core.search.rank import Match, MessagePlace
 from refold.core.search.terms import Phrase
 from refold.ports.records import (
     Embedding,
@@ -24,7 +24,16 @@ from refold.ports.records import (
     TurnCodes,
     TurnGap,
 )
-from refold.stores.search import CONSIDERED, Nearest, find_matches, find_messages, session_holding, within
+from refold.stores.search import (
+    CONSIDERED,
+    DatedMessage,
+    Nearest,
+    find_matches,
+    find_messages,
+    find_newest,
+    rank_found,
+    within,
+)
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import line
 from refold.stores.sql.queries import EVERYTHING, SqlDialect, TableRow, Transaction
@@ -57,8 +66,11 @@ def search_sessions(
     scoped = yield from _scope(parsed, owner, conversation, None)
     if scoped is None:
         return []
-    matches, weights = yield from find_matches(parsed, _Matches(dialect, parsed, scoped))
-    branches = {one.branch: one.conversation for one in matches}
+    source = _Matches(dialect, parsed, scoped)
+    matched = yield from find_matches(parsed, source)
+    newest = yield from find_newest(parsed, source, CONSIDERED)
+    branches = {one.branch: one.conversation for one in matched.matches}
+    branches |= {one.branch: one.conversation for one in newest}
     if not branches:
         return []
     found = yield "list_live_sessions", [{"owner": owner, "branch": branch} for branch in branches]
@@ -66,15 +78,13 @@ def search_sessions(
     of_branch = dict[str, list[Session]]()
     for one in sessions.values():
         of_branch.setdefault(one.branch, []).append(one)
-    holders = [session_holding(of_branch.get(match.branch, ()), match) for match in matches]
-    ranked = rank_sessions(matches, weights, holders)
-    best = [(sessions[which], score) for which, score in ranked if which][:limit]
+    best = [(sessions[which], score) for which, score in rank_found(matched, newest, of_branch)[:limit]]
     return [SessionHit(conversation=branches[one.branch], session=one, score=score) for one, score in best]
 
 
 def _scope(query: Query, owner: str, conversation: str, branch: Head | None) -> Transaction[_Scope | None]:
     """The scope of a query; None if it names another conversation than the caller, or has nothing to search for."""
-    if not query.terms or (conversation and query.conversation not in {"", conversation}):
+    if not query.looks_in(conversation):
         return None
     links = (yield from line(branch, EVERYTHING)) if branch else []
     return _Scope(owner, conversation or query.conversation, tuple((link, end) for link, _, end in links))
@@ -106,7 +116,7 @@ class _Matches:
         return found[0][0] if found else 0
 
     def find(self, chosen: Sequence[Term], others: Sequence[Term]) -> Transaction[list[Match]]:
-        groups = {phrase: place for place, term in enumerate((*chosen, *others)) for phrase in term.phrases}
+        groups = [(phrase, place) for place, term in enumerate((*chosen, *others)) for phrase in term.phrases]
         choosing = {phrase for term in chosen for phrase in term.phrases}
 
         def times(phrase: Phrase) -> int:  # how often the query that `spell_match` gives has it
@@ -115,8 +125,8 @@ class _Matches:
         asked = {
             **self._where(),
             "match": self._spell(chosen, others),
-            "groups": _spell([[phrase, place, times(phrase)] for phrase, place in groups.items()]),
-            "words": _spell(sorted({word for phrase in groups for word in phrase})),
+            "groups": _spell([[phrase, place, times(phrase)] for phrase, place in groups]),
+            "words": _spell(sorted({word for phrase, _ in groups for word in phrase})),
             "considered": CONSIDERED,
             "is_filtered": self._query.is_dated or bool(self._query.role),
             "after": max(self._query.after, -_FAR),
@@ -128,7 +138,17 @@ class _Matches:
         near, terms = self._query.nearness, len(chosen) + len(others)
         if self._dialect == "sqlite":
             return [_read_counts(row, terms, near) for row in found]
-        return _count_positions(found, groups, terms, near)
+        return count_positions(found, groups, terms, near)
+
+    def newest(self, spans: Sequence[tuple[float, float]], limit: int) -> Transaction[list[DatedMessage]]:
+        asked = [
+            {
+                **self._where(), "role": self._query.role, "after": max(after, -_FAR), "before": min(before, _FAR), "limit": limit,
+            }
+            for after, before in spans
+        ]  # fmt: skip
+        found = yield "list_newest", asked
+        return [DatedMessage(*row) for row in found]
 
     def findable(self, places: Sequence[MessagePlace]) -> Transaction[set[MessagePlace]]:
         ends = dict(self._scope.line)
@@ -149,7 +169,10 @@ class _Matches:
 
     def _where(self) -> dict[str, object]:
         scoped = self._scope
-        return {"owner": scoped.owner, "conversation": scoped.conversation, "line": _spell(scoped.line)}
+        return {
+            "owner": scoped.owner, "conversation": scoped.conversation, "line": _spell(scoped.line),
+            "excluded": _spell_excluded(self._dialect, self._query),
+        }  # fmt: skip
 
     def _spell(self, chosen: Sequence[Term], others: Sequence[Term] = ()) -> str:
         return spell_match(
@@ -172,15 +195,24 @@ def spell_match(
         if others:  # these choose no message, but SQLite counts only what is in the query
             wanted.append(spell_any(dialect, [one for term in (*chosen, *others) for one in term.phrases]))
         text = " AND ".join(f"({one})" for one in wanted)
-        return f"(scope : {mark} AND text : ({text}))" + (f" NOT text : ({excluded})" if excluded else "")
+        return f"scope : {mark} AND text : ({text})"
     text = " & ".join((mark, *(f"({one})" for one in wanted)))
     return f"{text} & !({excluded})" if excluded else text
 
 
+def _spell_excluded(dialect: SqlDialect, query: Query) -> str:
+    """The messages that a search leaves out; empty if there are none. In SQLite they are a search of their own: beside a NOT, FTS5
+    loses occurrences of the other words in some rows when it reads the newest first.
+    """
+    excluded = spell_any(dialect, query.excluded)
+    return f"text : ({excluded})" if excluded and dialect == "sqlite" else excluded
+
+
 def spell_any(dialect: SqlDialect, phrases: Sequence[Phrase]) -> str:
+    distinct = dict.fromkeys(phrases)
     if dialect == "sqlite":
-        return " OR ".join(f'"{" ".join(phrase)}"' for phrase in phrases)
-    return " | ".join(f"({' <-> '.join(phrase)})" for phrase in phrases)
+        return " OR ".join(f'"{" ".join(phrase)}"' for phrase in distinct)
+    return " | ".join(f"({' <-> '.join(phrase)})" for phrase in distinct)
 
 
 def _spell(values: Sequence[object]) -> str:
@@ -194,28 +226,37 @@ def _read_counts(row: TableRow, terms: int, nearness: Callable[[float], float]) 
     return Match(conversation, branch, seq, length, tuple(counts), nearness(at))
 
 
-def _count_positions(
-    found: Sequence[TableRow], groups: Mapping[Phrase, int], terms: int, nearness: Callable[[float], float]
+def count_positions(
+    found: Sequence[TableRow],
+    groups: Sequence[tuple[Phrase, int]],
+    terms: int,
+    nearness: Callable[[float], float],
 ) -> list[Match]:
     """Matches from the positions of words. A long message has several rows, one for each part of it."""
+    # By their first word: a misspelt word stands for hundreds of others, and a message has few of them.
+    beginning = dict[str, list[tuple[Phrase, int]]]()
+    for phrase, place in groups:
+        beginning.setdefault(phrase[0], []).append((phrase, place))
     held = dict[tuple[str, str, int, float], tuple[int, list[int]]]()
     for conversation, branch, seq, length, positions, at in found:
         key = conversation, branch, seq, at
         before, counts = held.get(key, (0, [0] * terms))
-        places = {word: set(where) for word, where in (positions or {}).items()}
-        for phrase, place in groups.items():
-            if all(word in places for word in phrase):
-                first, *rest = (places[word] for word in phrase)
-                counts[place] += (
-                    len(first)
-                    if not rest
-                    else sum(all(one + gap in other for gap, other in enumerate(rest, 1)) for one in first)
-                )
+        places = positions or {}
+        for word, where in places.items():
+            for phrase, place in beginning.get(word, ()):
+                counts[place] += len(where) if len(phrase) == 1 else _count_phrase(phrase, places)
         held[key] = before + length, counts
     return [
         Match(conversation, branch, seq, length, tuple(counts), nearness(at))
         for (conversation, branch, seq, at), (length, counts) in held.items()
     ]
+
+
+def _count_phrase(phrase: Phrase, places: Mapping[str, Sequence[int]]) -> int:
+    if not all(word in places for word in phrase):
+        return 0
+    first, *rest = (set(places[word]) for word in phrase)
+    return sum(all(one + gap in other for gap, other in enumerate(rest, 1)) for one in first)
 
 
 def embed(owner: str, embeddings: Sequence[Embedding]) -> Transaction[int]:
