@@ -10,8 +10,8 @@ from refold.core.measure import count_fixed, measure
 from refold.core.pairs import repair
 from refold.core.verify import verify_window
 from refold.core.view import View
-from refold.model.budget import Budget
 from refold.model.message import user
+from refold.model.tokens import Budget
 from refold.tokens import counter_for
 from refold.wire import decode_transcript
 from tests.corpus import TRANSCRIPTS, transcripts

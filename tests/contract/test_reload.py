@@ -95,7 +95,7 @@ async def test_a_program_that_follows_has_the_state_of_a_fresh_load(store, seed,
     for number in range(ACTS):
         await act(chance.choice(talks), chance, number)
         follower = chance.choice(talks)
-        await follow(follower)
+        await chance.choice([follow, Conversation.load])(follower)
         fresh = await opened(store, preset=preset).conversation("chat", model="gpt-4o-mini")
         await follow(fresh)
         first = fresh.state.folded.origin
@@ -106,14 +106,18 @@ async def test_a_program_that_follows_reads_the_new_messages_only(store, monkeyp
     writer, follower = [await opened(store).conversation("chat", model="gpt-4o-mini") for _ in range(2)]
     await writer.add(*(f"message {number}" for number in range(50)))
     await follow(follower)
-    read, messages = list[int](), store.messages
+    read, news = list[int](), store.news
 
-    async def watched(head, first=0, last=None):
-        found = await messages(head, first, last)
-        read.extend(one.seq for one in found)
+    async def watched(seen):
+        found = await news(seen)
+        read.extend(one.seq for one in found.messages)
         return found
 
-    monkeypatch.setattr(store, "messages", watched)
+    async def refused(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(store, "news", watched)
+    monkeypatch.setattr(store, "messages", refused)
     await writer.add("one more", {"role": "assistant", "content": "and its answer"})
     await follower.add("the next")
     await follow(writer)

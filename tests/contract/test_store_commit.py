@@ -162,6 +162,8 @@ async def test_a_writer_who_did_not_see_the_last_message_is_refused(store):
     with pytest.raises(Conflict):
         await say(store, seen, "second")
     with pytest.raises(Conflict):
+        await say(store, seen, "second", "third")
+    with pytest.raises(Conflict):
         await store.commit(seen, Batch(at=9.0, notes=b"old"))
     with pytest.raises(Conflict):
         await compact(store, seen, 0)
@@ -177,6 +179,8 @@ async def test_a_writer_who_did_not_see_the_last_change_is_refused(store):
 
     with pytest.raises(Conflict):
         await say(store, seen, "second")
+    with pytest.raises(Conflict):
+        await say(store, seen, "second", "third")
     with pytest.raises(Conflict):
         await compact(store, seen, 1)
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict, NotFound, StoreError
-from refold.ports.records import Batch, Head, Inherited, InstalledCompaction
+from refold.ports.records import Batch, Head, InheritedState, InstalledCompaction
 from refold.ports.store import Store
 from tests.contract.talks import (
     ANNA,
@@ -222,7 +222,7 @@ async def test_a_fork_can_be_begun_as_it_was_shown_elsewhere(store):
     shown = structs.replace((await store.compaction(ANNA, "c1")), id="own", branch=head.branch, kind="reduce")
     shown = structs.replace(shown, session=opened.id, shown=b"otherwise")
     side = await store.fork(
-        base, 4, head, opened, Inherited(InstalledCompaction(shown, written("own", "Else.")), (2, 9))
+        base, 4, head, opened, InheritedState(InstalledCompaction(shown, written("own", "Else.")), (2, 9))
     )
 
     assert (await store.latest(side)).shown == b"otherwise"
@@ -230,7 +230,7 @@ async def test_a_fork_can_be_begun_as_it_was_shown_elsewhere(store):
     assert await store.raw_arrivals(side, 0) == [2]
 
     plain = new_head(branch="talk/plain")
-    plain = await store.fork(base, 4, plain, first_session(plain, 4), Inherited())
+    plain = await store.fork(base, 4, plain, first_session(plain, 4), InheritedState())
     assert [row.branch for row in await store.compactions(ANNA, plain.branch)] == []
 
 

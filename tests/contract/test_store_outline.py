@@ -13,7 +13,7 @@ from msgspec import structs
 from refold.engine.archive import pack, unpack
 from refold.engine.conversation import Conversation
 from refold.engine.doctor import examine
-from refold.ports.records import Batch, Inherited, Outline
+from refold.ports.records import Batch, InheritedState, Outline
 from refold.ports.store import Store
 from refold.stores.memory import MemoryStore
 from tests.contract.talks import ANNA, BORIS, begin, compact, first_session, new_head, reduce, say
@@ -87,7 +87,7 @@ async def test_a_fork_that_was_made_before_now_knows_what_its_base_had_then(stor
     await store.commit(base, Batch(at=3.0, changes=(reduce(base),)))
     now, late = new_head(branch="talk/now"), structs.replace(new_head(branch="talk/late"), base_number=7)
     now = await store.fork(base, 2, now, first_session(now, 2))
-    late = await store.fork(base, 2, late, first_session(late, 2), Inherited())
+    late = await store.fork(base, 2, late, first_session(late, 2), InheritedState())
 
     assert (now.base_number, late.base_number) == (1, 7)
     assert (await store.outline(ANNA, "talk")).heads[1:] == (now, late)

@@ -113,6 +113,7 @@ async def ask_everything(store: Store, owner: str, conversation: str = "talk") -
             for hit in await store.search_sessions(owner, word, conversation=conversation)
         },
         "pins": await store.pins(head),
+        "news": await store.news(structs.replace(head, next_seq=1)),
         "tokens_since": sum((await store.tokens_since(owner, [(head.branch, 0)])).values()),
         "spent_each": await store.spent_each(owner, [conversation], "reply"),
         "queued": await store.queued(owner, head.branch),

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from array import array
 from collections.abc import Awaitable, Callable
 
 import pytest
 from msgspec import structs
 
+from refold.engine import message_search
 from refold.engine.engine import Engine
 from refold.engine.message_search import TurnVectors
 from refold.model.errors import RefoldError, StoreError
 from refold.ports.records import TurnGap
 from refold.ports.store import Store
+from tests.bad_queries import BAD_QUERIES
 from tests.contract.talks import ANNA, BORIS, begin, block, say
 from tests.contract.test_store_forks import fork
 from tests.embedder import Subjects
@@ -105,6 +108,26 @@ async def test_two_programs_that_embed_at_the_same_time_leave_no_hole_and_no_dup
 
 
 @pytest.mark.feature("L16")
+async def test_two_programs_that_embed_at_the_same_time_divide_the_conversations(store, monkeypatch):
+    monkeypatch.setattr(message_search, "random", random.Random(7))
+    made = 0
+
+    class Counting(Subjects):
+        async def embed(self, texts):
+            nonlocal made
+            made += len(texts)
+            await asyncio.sleep(0)
+            return await super().embed(texts)
+
+    for number in range(60):
+        await say(store, await begin(store, f"talk-{number}"), "the boat", "the harbour")
+    programs = [TurnVectors(store, ANNA, Counting()) for _ in range(2)]
+    await asyncio.gather(*(one.catch_up() for one in programs))
+    assert await store.turn_gaps(ANNA, "subjects") == []
+    assert 120 <= made < 180, "each made nearly all of them if both began with the same one"
+
+
+@pytest.mark.feature("L16")
 async def test_a_fork_has_a_gap_only_for_its_own_messages(store):
     head = await say(store, await begin(store), "a", "b", "c")
     await store.put_turns(ANNA, block(head, 0, 3))
@@ -148,17 +171,13 @@ async def test_a_deleted_conversation_takes_its_vectors_along(store):
     assert max(row.id for row in await store.turn_codes(ANNA, "tiny")) > max(row.id for row in rows)
 
 
-BAD = [
+QUERIES = [
+    *BAD_QUERIES,
     "",
     "   ",
-    "the of and",
-    "x" * 10_240,
     "what is the " * 1_000,
     'NEAR(a b, 3) OR "',
     "a* ^b c:d (e) AND NOT f",
-    "% _ \\ ' --",
-]
-OTHERS = [
     "где корабль сейчас стоит",
     "船はどこにありますか",
     "أين السفينة الآن في البحر",
@@ -198,7 +217,7 @@ async def test_a_message_is_found_by_meaning_in_its_branch_and_conversation_what
 
 
 @pytest.mark.feature("L16")
-@pytest.mark.parametrize("words", [*BAD, *OTHERS], ids=range(len(BAD) + len(OTHERS)))
+@pytest.mark.parametrize("words", QUERIES, ids=range(len(QUERIES)))
 async def test_whatever_is_typed_gives_results_or_a_clear_word(store, words):
     engine = Engine(store, owner=ANNA, embedder=Subjects(), window=8_000)
     talk = await engine.conversation("talk")

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from msgspec import Struct
 
 from refold.core.policy import Policy
-from refold.model.budget import Budget
+from refold.model.tokens import Budget
 
 JobStatus: TypeAlias = Literal["todo", "doing", "succeeded", "failed", "cancelled", "aborted"]
 

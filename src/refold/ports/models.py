@@ -192,12 +192,12 @@ class Embedder(Protocol):
     @property
     def least(self) -> float:
         """The least similarity of two texts that have something in common, from -1 to 1. Every model has a
-        scale of its own, and -1 leaves nothing out.
+        scale of its own, and -1 leaves nothing out; an object without this attribute is taken so.
         """
         ...
 
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a vector for each text: 32-bit floats, little-endian, of length one; empty for a text
-        without meaning.
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes | Sequence[float]]:
+        """Return a vector for each text: a sequence of numbers, or bytes of 32-bit floats, little-endian, of length one; empty for a
+        text without meaning.
         """
         ...

@@ -349,7 +349,7 @@ class InstalledCompaction(Struct, frozen=True):
     """The id of a closed session whose summary `written` replaces."""
 
 
-class Inherited(Struct, frozen=True):
+class InheritedState(Struct, frozen=True):
     """The state that a fork copies from its base: the change in effect, and the numbers of messages that were shortened on
     arrival and are shown in full again.
     """
@@ -510,6 +510,17 @@ class Idle(Struct, frozen=True):
     """Last use of the idle conversation that was unused longest; 0 if there is none."""
     newest: float = 0.0
     """Last use of the idle conversation that was used most recently."""
+
+
+class BranchNews(Struct, frozen=True):
+    """What a branch has got since a writer saw it, read in one transaction."""
+
+    head: Head
+    messages: tuple[StoredMessage, ...] = ()
+    """The new messages; empty if its session or its epoch is another one, because then a reader needs more than these."""
+    has_pins: bool = False
+    has_unfinished: bool = False
+    """Whether a summary job of the branch has not come to an end."""
 
 
 class Outline(Struct, frozen=True):

@@ -19,6 +19,7 @@ from typing import Protocol
 from refold.model.summary import Summary
 from refold.ports.records import (
     Batch,
+    BranchNews,
     Call,
     CallKind,
     CallSum,
@@ -33,7 +34,7 @@ from refold.ports.records import (
     Head,
     HistoryPlace,
     Idle,
-    Inherited,
+    InheritedState,
     LatestHead,
     Listed,
     Outline,
@@ -62,7 +63,7 @@ class Conversations(Protocol):
         at_seq: int,
         head: Head,
         session: Session,
-        inherited: Inherited | None = None,
+        inherited: InheritedState | None = None,
     ) -> Head:
         """Create a branch that shares the first `at_seq` messages of another by reference.
 
@@ -76,6 +77,10 @@ class Conversations(Protocol):
         """The head of a branch; without a branch id, of the one that was used last: that has the newest message, or was
         forked after it. Of several at the same time it is the one that was begun last.
         """
+        ...
+
+    async def news(self, seen: Head) -> BranchNews | None:
+        """What other writers have added to a branch since its head was as `seen`; None if the branch is not there any more."""
         ...
 
     async def outline(self, owner: str, conversation: str, changes: int | None = None) -> Outline:

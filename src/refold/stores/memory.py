@@ -15,13 +15,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from collections.abc import Set as AbstractSet
 from functools import partial, reduce
 from hashlib import sha256
+from heapq import nlargest
 from operator import add
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
 from refold.core.search.query import Query, Term, parse_query
-from refold.core.search.rank import Match, MessagePlace, rank_sessions
+from refold.core.search.rank import Match, MessagePlace
 from refold.core.search.terms import Phrase, spaced
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.summary import Summary
@@ -29,6 +30,7 @@ from refold.model.tokens import Usage
 from refold.ports.records import (
     NEWEST_BLOBS,
     Batch,
+    BranchNews,
     Call,
     CallKind,
     CallSum,
@@ -44,7 +46,7 @@ from refold.ports.records import (
     Head,
     HistoryPlace,
     Idle,
-    Inherited,
+    InheritedState,
     InstalledCompaction,
     LatestHead,
     Listed,
@@ -63,7 +65,17 @@ from refold.ports.records import (
     counted,
     day_of,
 )
-from refold.stores.search import Nearest, find_matches, find_messages, said, session_holding
+from refold.stores.search import (
+    CONSIDERED,
+    DatedMessage,
+    FoundMatches,
+    Nearest,
+    find_matches,
+    find_messages,
+    find_newest,
+    rank_found,
+    said,
+)
 from refold.text_work import run_text_work
 
 T = TypeVar("T")
@@ -88,8 +100,10 @@ class _Texts:
         is_wanted: Callable[[Head, int], bool],
         is_spoken: Callable[[Head, int], bool],
         nearness: Callable[[Head, int], float],
+        stored_at: Callable[[Head, int], float],
     ) -> None:
         self._query, self._is_wanted, self._is_spoken, self._nearness = query, is_wanted, is_spoken, nearness
+        self._stored_at = stored_at
         self._texts, self._held = texts, dict[tuple[str, int], tuple[Head, list[str]]]()
         wanted = {word for term in query.terms for phrase in term.phrases for word in phrase}
         self._read(wanted)
@@ -126,6 +140,21 @@ class _Texts:
             if self._is_match(words, chosen) and self._is_wanted(head, seq)
         ]
 
+    def newest(
+        self, spans: Sequence[tuple[float, float]], limit: int
+    ) -> Generator[Any, Any, list[DatedMessage]]:
+        yield from ()
+        found = [
+            DatedMessage(at, seq, head.conversation, head.branch)
+            for head, texts in self._texts.items()
+            for seq, text in enumerate(texts, head.base_seq)
+            if any(after <= (at := self._stored_at(head, seq)) < before for after, before in spans)
+            and text
+            and self._is_wanted(head, seq)
+            and not self._is_excluded(text.split(" "))
+        ]
+        return nlargest(limit, found)
+
     def findable(self, places: Sequence[MessagePlace]) -> Generator[Any, Any, set[MessagePlace]]:
         yield from ()
         heads = {head.branch: head for head in self._texts}
@@ -143,8 +172,11 @@ class _Texts:
         return (
             any(_occurrences(words, term) for term in terms)
             and all(_times(words, phrase) for phrase in self._query.required)
-            and not any(_times(words, phrase) for phrase in self._query.excluded)
+            and not self._is_excluded(words)
         )
+
+    def _is_excluded(self, words: list[str]) -> bool:
+        return any(_times(words, phrase) for phrase in self._query.excluded)
 
 
 def _occurrences(words: list[str], term: Term) -> int:
@@ -285,13 +317,13 @@ class OwnerTables:
         rows = [row for row in self.compactions.values() if row.branch == head.branch]
         return sorted(row.cut for row in rows if row.kind == "arrival" and row.state == "undone")
 
-    def shown_by(self, trunk: Head, head: Head) -> Inherited:
+    def shown_by(self, trunk: Head, head: Head) -> InheritedState:
         """The change in effect on the base at the position of a fork."""
         latest = self.latest(trunk, head.base_seq)
         shown = copied_compaction(latest, self.summaries.get(latest.id), head) if latest else None
-        return Inherited(shown, tuple(self.raw(trunk)))
+        return InheritedState(shown, tuple(self.raw(trunk)))
 
-    def inherit(self, head: Head, inherited: Inherited) -> None:
+    def inherit(self, head: Head, inherited: InheritedState) -> None:
         """Copy the inherited changes to a fork."""
         self.compactions |= {row.id: row for row in copied_raw_arrivals(inherited.raw, head)}
         if inherited.shown is None:
@@ -677,7 +709,7 @@ class MemoryStore:
         at_seq: int,
         head: Head,
         session: Session,
-        inherited: Inherited | None = None,
+        inherited: InheritedState | None = None,
     ) -> Head:
         tables = self._tables(base.owner)
         trunk = tables.head(base.conversation, base.branch)
@@ -701,6 +733,16 @@ class MemoryStore:
             found = self._tables(owner).heads.get(branch)
             return found if found is not None and found.conversation == conversation else None
         return self._tables(owner).latest_head(conversation)
+
+    async def news(self, seen: Head) -> BranchNews | None:
+        head = await self.head(seen.owner, seen.conversation, seen.branch)
+        if head is None:
+            return None
+        is_longer = (head.session, head.epoch) == (seen.session, seen.epoch)
+        first = seen.next_seq if is_longer else head.next_seq
+        messages = self._tables(head.owner).message_range(head, first, head.next_seq)
+        unfinished = await self.unfinished(head.owner, head.branch)
+        return BranchNews(head, tuple(messages), bool(await self.pins(head)), bool(unfinished))
 
     async def outline(self, owner: str, conversation: str, changes: int | None = None) -> Outline:
         tables = self._tables(owner)
@@ -1003,17 +1045,19 @@ class MemoryStore:
         source = self._source(owner, parsed, conversation, None)
         if source is None:
             return []
-        matches, weights = await run_text_work(source[1], lambda: _at_once(find_matches(parsed, source[0]())))
-        live = [one for one in tables.sessions.values() if one.state == "live"]
-        holders = [
-            session_holding([one for one in live if one.branch == match.branch], match) for match in matches
-        ]
-        places = {match.branch: match.conversation for match in matches}
-        ranked = [
-            (tables.sessions[which], score)
-            for which, score in rank_sessions(matches, weights, holders)
-            if which
-        ]
+
+        def find() -> tuple[FoundMatches, list[DatedMessage]]:
+            texts = source[0]()
+            return _at_once(find_matches(parsed, texts)), _at_once(find_newest(parsed, texts, CONSIDERED))
+
+        found, newest = await run_text_work(source[1], find)
+        live = dict[str, list[Session]]()
+        for one in tables.sessions.values():
+            if one.state == "live":
+                live.setdefault(one.branch, []).append(one)
+        places = {one.branch: one.conversation for one in found.matches}
+        places |= {one.branch: one.conversation for one in newest}
+        ranked = [(tables.sessions[which], score) for which, score in rank_found(found, newest, live)]
         return [
             SessionHit(conversation=places[one.branch], session=one, score=score)
             for one, score in ranked[:limit]
@@ -1023,7 +1067,7 @@ class MemoryStore:
         self, owner: str, query: Query, conversation: str, branch: Head | None
     ) -> tuple[Callable[[], _Texts], int] | None:
         """The texts that a query is about, and how many characters they have."""
-        if not query.terms or (conversation and query.conversation not in {"", conversation}):
+        if not query.looks_in(conversation):
             return None
         place, tables = conversation or query.conversation, self._tables(owner)
         ends = {link: end for link, _, end in tables.line(branch)} or dict.fromkeys(tables.heads, EVERYTHING)
@@ -1043,10 +1087,13 @@ class MemoryStore:
             return messages[head.branch][seq - head.base_seq].role in {"user", "assistant"}
 
         def nearness(head: Head, seq: int) -> float:
-            return query.nearness(messages[head.branch][seq - head.base_seq].at)
+            return query.nearness(stored_at(head, seq))
+
+        def stored_at(head: Head, seq: int) -> float:
+            return messages[head.branch][seq - head.base_seq].at
 
         size = sum(len(text) for texts in held.values() for text in texts)
-        return partial(_Texts, held, query, is_wanted, is_spoken, nearness), size
+        return partial(_Texts, held, query, is_wanted, is_spoken, nearness, stored_at), size
 
     async def plan(self, owner: str, compaction: Compaction) -> Compaction:
         tables = self._tables(owner)

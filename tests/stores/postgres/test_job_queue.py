@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("procrastinate", reason="jobs need the extra `cluster`")
 
 from refold.core.presets import PRESETS
-from refold.model.budget import Budget
+from refold.model.tokens import Budget
 from refold.ports.jobs import SessionOrder, SummaryOrder
 from refold.stores.postgres.job_queue import JobQueue
 from tests.contract.postgres import get_server, make_database

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import refold.stores
-from refold.stores.sql.queries import FAILPOINTS
+from refold.stores.sql.commit import FAILPOINTS
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import ANNA, ranges, read
 
@@ -20,7 +20,7 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from refold.stores.sqlite import writer
-from refold.stores.sql.queries import Reached
+from refold.stores.sql.commit import Reached
 from refold.stores.sqlite.store import SqliteStore
 from refold.ports.records import Batch
 from tests.contract.talks import *

@@ -30,6 +30,7 @@ UNORDERED = {
     "find_conversations": "words in titles are looked for one by one, in the order of the list",
     "find_summary": "the few that ever had one number are sorted",
     "search_messages": "the newest of those that match are taken",
+    "list_newest": "the newest of those of a time are taken, for a query without words",
     "get_latest_head": "the branches of one conversation are sorted by their last use",
     "find_chains": "the few that hold one of the hashes are sorted",
     "list_older_blobs": "the few system prompts of one conversation are sorted",

@@ -1,5 +1,22 @@
 -- Queries for PostgreSQL alone, by name; those it shares with SQLite are in ../sql/shared.sql.
 
+-- name: advance_branch
+-- Move a branch on by its messages alone, provided that it is still where the writer saw it; see swap_branch.
+WITH held AS (
+    SELECT id FROM conversation WHERE owner = :owner AND id = :conversation FOR NO KEY UPDATE
+), touched AS (
+    UPDATE conversation SET updated_at = :at
+    FROM held
+    WHERE conversation.owner = :owner AND conversation.id = held.id AND :at >= updated_at + 1
+)
+UPDATE branch
+SET next_seq = :to_seq
+FROM held
+WHERE branch.owner = :owner AND branch.conversation = :conversation AND branch.id = :branch
+    AND branch.next_seq = :seen_seq AND branch.epoch = :seen_epoch
+    AND branch.revision = :seen_revision AND branch.session = :seen_session
+RETURNING branch.id
+
 -- name: add_branch
 -- Begin a branch: a root, or one that shares the first messages of another and the changes made to it so far.
 INSERT INTO branch (
@@ -328,6 +345,24 @@ FROM json_array_elements_text(CAST(:names AS json)) AS name (value)
 JOIN call ON call.owner = :owner AND call.conversation = name.value AND call.kind = :kind
 GROUP BY call.conversation
 
+-- name: get_news
+-- A branch with the messages since a writer saw it, as long as its session and epoch are the same.
+SELECT
+    branch.owner, branch.conversation, branch.id, base, base_seq, base_number, next_seq, epoch, revision, session, branch.format,
+    model, notes,
+    EXISTS (SELECT 1 FROM pin WHERE pin.owner = branch.owner AND pin.branch = branch.id),
+    EXISTS (
+        SELECT 1 FROM compaction
+        WHERE compaction.owner = branch.owner AND compaction.branch = branch.id
+            AND compaction.state IN ('planned', 'running', 'summarised')
+    ),
+    message.seq, role, message.format, body, digest, shown, tokens, key, at
+FROM branch
+LEFT JOIN message ON message.owner = branch.owner AND message.branch = branch.id AND message.seq >= :first
+    AND branch.session = :session AND branch.epoch = :epoch
+WHERE branch.owner = :owner AND branch.id = :branch
+ORDER BY message.seq
+
 -- name: get_message
 -- One message that a branch holds itself.
 SELECT seq, role, format, body, digest, shown, tokens, key, at
@@ -365,6 +400,35 @@ WHERE owner = :owner AND branch = :branch AND seq = :seq AND role IN ('user', 'a
         WHERE words.owner = message.owner AND words.branch = message.branch AND words.seq = message.seq
     )
 
+-- name: list_newest
+-- The newest messages of a time that a search may find: their words are in the index. Without a line every branch will do.
+WITH line AS MATERIALIZED (
+    SELECT value ->> 0 AS branch, CAST(value ->> 1 AS bigint) AS stop FROM json_array_elements(CAST(:line AS json))
+)
+SELECT message.at, message.seq, branch.conversation, branch.id
+FROM branch
+JOIN message ON message.owner = branch.owner AND message.branch = branch.id
+WHERE branch.owner = :owner AND :conversation IN ('', branch.conversation)
+    AND message.at >= :after AND message.at < :before AND :role IN ('', message.role)
+    AND (
+        CAST(:line AS text) = '[]'
+        OR EXISTS (SELECT 1 FROM line WHERE line.branch = message.branch AND message.seq < line.stop)
+    )
+    AND EXISTS (
+        SELECT 1 FROM words
+        WHERE words.owner = message.owner AND words.branch = message.branch AND words.seq = message.seq
+    )
+    AND (
+        CAST(:excluded AS text) = ''
+        OR NOT EXISTS (
+            SELECT 1 FROM words
+            WHERE words.owner = message.owner AND words.branch = message.branch AND words.seq = message.seq
+                AND words.words @@ CAST(:excluded AS tsquery)
+        )
+    )
+ORDER BY message.at DESC, message.seq DESC, branch.conversation DESC, branch.id DESC
+LIMIT :limit
+
 -- name: lock_lease
 -- The program that has or had the lease of a branch, locked: one that gives it back now is not taken for one that crashed.
 SELECT holder FROM lease WHERE owner = :owner AND branch = :branch FOR UPDATE
@@ -376,7 +440,7 @@ SELECT holder FROM lease WHERE owner = :owner AND branch = :branch FOR UPDATE
 WITH line AS MATERIALIZED (
     SELECT value ->> 0 AS branch, CAST(value ->> 1 AS bigint) AS stop FROM json_array_elements(CAST(:line AS json))
 ), asked AS MATERIALIZED (
-    SELECT array_agg(word) AS words FROM json_array_elements_text(CAST(:words AS json)) AS one (word)
+    SELECT word FROM json_array_elements_text(CAST(:words AS json)) AS one (word)
 ), newest AS MATERIALIZED (
     SELECT ordinal
     FROM words
@@ -403,8 +467,8 @@ WITH line AS MATERIALIZED (
             ) AS length,
             (
                 SELECT json_object_agg(one.lexeme, one.positions)
-                FROM unnest(words.words) AS one, asked
-                WHERE one.lexeme = ANY (asked.words)
+                FROM unnest(words.words) AS one
+                WHERE one.lexeme IN (SELECT word FROM asked)
             ) AS positions
         FROM words
         WHERE words.ordinal = newest.ordinal

@@ -1,11 +1,13 @@
-"""The transaction that commits a batch to a branch.
+"""The transaction that commits a batch to a branch, and the failpoints at which tests make a transaction fail.
 
-Compare-and-swap: the branch's row is updated first, and only if it has not changed since the writer read it. From then on no other
-transaction can write to the branch, so messages, session ranges, compactions and the rest follow without further checks.
+Compare-and-swap: the branch's row is updated first, and only if it has not changed since the writer read it. SQLite has one writer
+at a time, so there a batch that only adds rows checks the row without writing it. From then on no other transaction can write to the branch, so messages, session ranges, compactions and the rest follow without further checks.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
@@ -16,7 +18,7 @@ from refold.ports.records import NEWEST_BLOBS, Batch, Head, InstalledCompaction,
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import find_key
 from refold.stores.sql.days import count, count_ended
-from refold.stores.sql.queries import QueryParameters, Transaction, reach
+from refold.stores.sql.queries import QueryParameters, Transaction
 from refold.stores.sql.queue import take
 from refold.stores.sql.search import embed, forget
 
@@ -74,8 +76,13 @@ def out_of_order() -> StoreError:
 
 
 def _swap(seen: Head, batch: Batch) -> Transaction[Head]:
-    moved = yield "swap_branch", swapping(seen, batch)
-    return rows.to_head(moved[0]) if moved else (yield from refuse(seen))
+    if batch.revises or _steps(batch):
+        moved = yield "swap_branch", swapping(seen, batch)
+        return rows.to_head(moved[0]) if moved else (yield from refuse(seen))
+    to_seq = seen.next_seq + len(batch.messages)
+    if not (yield "advance_branch", {**_seen_place(seen), "to_seq": to_seq, "at": batch.at}):
+        yield from refuse(seen)
+    return structs.replace(seen, next_seq=to_seq)
 
 
 def is_one_message(seen: Head, batch: Batch) -> bool:
@@ -93,13 +100,7 @@ def swapping(seen: Head, batch: Batch) -> QueryParameters:
     """The parameters of the compare-and-swap from the head that the writer read to the next one."""
     revision, notes = seen.revision + batch.revises, seen.notes if batch.notes is None else batch.notes
     return {
-        "owner": seen.owner,
-        "conversation": seen.conversation,
-        "branch": seen.branch,
-        "seen_seq": seen.next_seq,
-        "seen_epoch": seen.epoch,
-        "seen_revision": seen.revision,
-        "seen_session": seen.session,
+        **_seen_place(seen),
         "to_seq": seen.next_seq + len(batch.messages),
         "to_epoch": seen.epoch + _steps(batch),
         "to_revision": revision,
@@ -107,6 +108,18 @@ def swapping(seen: Head, batch: Batch) -> QueryParameters:
         "notes_digest": rows.numbered_digest(revision, notes) if batch.revises else None,
         "model": batch.model,
         "at": batch.at,
+    }
+
+
+def _seen_place(seen: Head) -> QueryParameters:
+    return {
+        "owner": seen.owner,
+        "conversation": seen.conversation,
+        "branch": seen.branch,
+        "seen_seq": seen.next_seq,
+        "seen_epoch": seen.epoch,
+        "seen_revision": seen.revision,
+        "seen_session": seen.session,
     }
 
 
@@ -230,3 +243,48 @@ def text_size(batch: Batch) -> int:
 def encode_messages(seen: Head, batch: Batch) -> dict[int, QueryParameters]:
     """Messages as parameters with their words, by number; long texts take a while to split."""
     return {message.seq: rows.with_words(seen, message) for message in batch.messages}
+
+
+# Failpoints: places in a transaction where a test can make the program fail. A crash that matters
+# falls between two steps, and chance rarely finds that place. `REFOLD_FAILPOINT=name:kill` ends the
+# process there as a power failure would, `name:raise` raises; `name:kill:7` waits for the seventh
+# time. Without the variable, which is read once, `reach` does nothing.
+
+FAILPOINTS = (
+    *("commit.after_lock", "commit.after_messages", "commit.after_closing", "commit.before_commit"),
+    *(
+        "commit.after_embeddings",
+        "commit.after_commit",
+        "append.before_commit",
+        "here.before_commit",
+        "claim.before_commit",
+        "claim.after_commit",
+        "reply.before_commit",
+        "reply.after_commit",
+    ),
+)
+"""Every place, for tests that go through all of them."""
+
+_name, _, _rest = os.environ.get("REFOLD_FAILPOINT", "").partition(":")
+_action, _, _times = _rest.partition(":")
+_left = int(_times or 1)
+
+
+class Reached(RuntimeError):
+    """A failpoint was reached."""
+
+
+def reach(name: str) -> None:
+    """Fail, if a test asked for it here."""
+    global _left  # noqa: PLW0603 - one count per process is the point
+    if name != _name:
+        return
+    _left -= 1
+    if _left == 0:
+        _fail()
+
+
+def _fail() -> None:
+    if _action == "raise":
+        raise Reached(_name)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -14,6 +14,7 @@ from msgspec import json, structs
 
 from refold.model.errors import NotFound
 from refold.ports.records import (
+    BranchNews,
     Call,
     CallKind,
     CallSum,
@@ -23,7 +24,7 @@ from refold.ports.records import (
     Head,
     HistoryPlace,
     Idle,
-    Inherited,
+    InheritedState,
     LatestHead,
     Listed,
     Outline,
@@ -65,7 +66,7 @@ def create(head: Head, session: Session, *, title: str = "", at: float = 0.0) ->
 
 
 def fork(
-    base: Head, at_seq: int, head: Head, session: Session, inherited: Inherited | None = None
+    base: Head, at_seq: int, head: Head, session: Session, inherited: InheritedState | None = None
 ) -> Transaction[Head]:
     found = yield from _find_branch(base.owner, base.branch)
     trunk = _belonging(found, base.conversation)
@@ -87,17 +88,17 @@ def fork(
     return begun
 
 
-def _shown_by(trunk: Head, head: Head) -> Transaction[Inherited]:
+def _shown_by(trunk: Head, head: Head) -> Transaction[InheritedState]:
     """The change in effect on the base at the position of the fork."""
     raw = yield from raw_arrivals(trunk, 0)
     shown = yield from latest(trunk, head.base_seq)
     if shown is None:
-        return Inherited(raw=tuple(raw))
+        return InheritedState(raw=tuple(raw))
     summaries = yield from written(head.owner, [shown.id])
-    return Inherited(copied_compaction(shown, summaries[0] if summaries else None, head), tuple(raw))
+    return InheritedState(copied_compaction(shown, summaries[0] if summaries else None, head), tuple(raw))
 
 
-def _inherit(head: Head, inherited: Inherited) -> Transaction[None]:
+def _inherit(head: Head, inherited: InheritedState) -> Transaction[None]:
     for one in copied_raw_arrivals(inherited.raw, head):
         yield "add_raw_arrival", rows.of_compaction(head.owner, one)
     if (change := inherited.shown) is None:
@@ -113,6 +114,19 @@ def head(owner: str, conversation: str, branch: str = "") -> Transaction[Head | 
         return rows.to_head(found[0]) if found else None
     named = yield from _find_branch(owner, branch)
     return named if named is not None and named.conversation == conversation else None
+
+
+def news(seen: Head) -> Transaction[BranchNews | None]:
+    place = {"owner": seen.owner, "branch": seen.branch}
+    asked = {"first": seen.next_seq, "session": seen.session, "epoch": seen.epoch}
+    found = yield "get_news", {**place, **asked}
+    if not found:
+        return None
+    head, (has_pins, has_unfinished) = rows.to_head(found[0][:-11]), found[0][-11:-9]
+    if head.conversation != seen.conversation:
+        return None
+    added = tuple(rows.to_stored(row[-9:]) for row in found if row[-9] is not None)
+    return BranchNews(head, added, bool(has_pins), bool(has_unfinished))
 
 
 def _begin(head: Head, session: Session) -> Transaction[Head]:

@@ -1,4 +1,4 @@
-"""Named queries, the transactions that run them, the driver that runs a transaction, and its failpoints for tests.
+"""Named queries, the transactions that run them, and the driver that runs a transaction.
 
 A transaction is a generator: it yields `(name of a query, parameters)` and is sent the rows. With a list of parameters the query
 runs once for each, and the rows come together in that order. A driver runs the generator from beginning to end inside one database
@@ -13,9 +13,7 @@ begins with `-- name: add_blob` and a comment of one sentence; parameters are wr
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -125,48 +123,3 @@ def _spell_token(token: re.Match[str]) -> str:
     if token[1]:
         return f"%({token[1]})s"
     return token[0].replace("%", "%%")
-
-
-# Failpoints: places in a transaction where a test can make the program fail. A crash that matters
-# falls between two steps, and chance rarely finds that place. `REFOLD_FAILPOINT=name:kill` ends the
-# process there as a power failure would, `name:raise` raises; `name:kill:7` waits for the seventh
-# time. Without the variable, which is read once, `reach` does nothing.
-
-FAILPOINTS = (
-    *("commit.after_lock", "commit.after_messages", "commit.after_closing", "commit.before_commit"),
-    *(
-        "commit.after_embeddings",
-        "commit.after_commit",
-        "append.before_commit",
-        "here.before_commit",
-        "claim.before_commit",
-        "claim.after_commit",
-        "reply.before_commit",
-        "reply.after_commit",
-    ),
-)
-"""Every place, for tests that go through all of them."""
-
-_name, _, _rest = os.environ.get("REFOLD_FAILPOINT", "").partition(":")
-_action, _, _times = _rest.partition(":")
-_left = int(_times or 1)
-
-
-class Reached(RuntimeError):
-    """A failpoint was reached."""
-
-
-def reach(name: str) -> None:
-    """Fail, if a test asked for it here."""
-    global _left  # noqa: PLW0603 - one count per process is the point
-    if name != _name:
-        return
-    _left -= 1
-    if _left == 0:
-        _fail()
-
-
-def _fail() -> None:
-    if _action == "raise":
-        raise Reached(_name)
-    os.kill(os.getpid(), signal.SIGKILL)

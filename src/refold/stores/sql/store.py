@@ -15,8 +15,8 @@ from refold.stores.sql import conversations as chats
 from refold.stores.sql import days, migrations, queue
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
-from refold.stores.sql.commit import commit, committed, encode_messages, text_size
-from refold.stores.sql.queries import Driver, P, T, Transaction, reach
+from refold.stores.sql.commit import commit, committed, encode_messages, reach, text_size
+from refold.stores.sql.queries import Driver, P, T, Transaction
 from refold.text_work import run_text_work
 
 
@@ -66,6 +66,7 @@ class SqlStore:
     create = _writes(chats.create)
     fork = _writes(chats.fork)
     head = _looks_up(chats.head)
+    news = _looks_up(chats.news)
     messages = _reads(chats.messages)
     pick = _reads(chats.pick)
     blob = _reads(chats.blob)

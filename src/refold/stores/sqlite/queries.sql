@@ -23,6 +23,16 @@ VALUES (
 );
 INSERT INTO waiting (branch, seq) SELECT last_insert_rowid() >> 32, :seq WHERE :is_findable ON CONFLICT DO NOTHING
 
+-- name: advance_branch
+-- Check that a branch is still where the writer saw it, for a commit that only adds rows.
+-- Nobody else writes to the file meanwhile, and where a branch ends follows from its messages: its row is not written.
+UPDATE conversation SET updated_at = :at WHERE owner = :owner AND id = :conversation AND :at >= updated_at + 1;
+SELECT 1
+FROM branch
+WHERE owner = :owner AND id = :branch AND conversation = :conversation AND epoch = :seen_epoch
+    AND revision = :seen_revision AND session = :seen_session
+    AND :seen_seq = (SELECT next_seq FROM head WHERE owner = :owner AND id = :branch)
+
 -- name: append_message
 -- Append a message, provided that the branch is still where the writer saw it: a whole commit.
 -- Nothing but the message is written, as a rule. Where the branch has moved on, there is no place for it, and it is refused.
@@ -84,6 +94,8 @@ FROM (
     SELECT words.rowid AS id
     FROM words
     WHERE words MATCH :match AND (
+        :excluded = '' OR words.rowid NOT IN (SELECT rowid FROM words WHERE words MATCH :excluded)
+    ) AND (
         :line = '[]' OR EXISTS (
             SELECT 1
             FROM indexed
@@ -328,6 +340,24 @@ FROM json_each(:names) AS word
 CROSS JOIN call ON call.owner = :owner AND call.conversation = word.value AND call.kind = :kind
 GROUP BY call.conversation
 
+-- name: get_news
+-- A branch with the messages since a writer saw it, as long as its session and epoch are the same.
+SELECT
+    head.owner, head.conversation, head.id, base, base_seq, base_number, next_seq, epoch, revision, session, head.format,
+    model, notes,
+    EXISTS (SELECT 1 FROM pin WHERE pin.owner = head.owner AND pin.branch = head.id),
+    EXISTS (
+        SELECT 1 FROM compaction
+        WHERE compaction.owner = head.owner AND compaction.branch = head.id
+            AND compaction.state IN ('planned', 'running', 'summarised')
+    ),
+    message.seq, role, message.format, body, digest, shown, tokens, key, at
+FROM head
+LEFT JOIN message ON message.id >= (head.ordinal << 32) + :first AND message.id < (head.ordinal + 1) << 32
+    AND head.session = :session AND head.epoch = :epoch
+WHERE head.owner = :owner AND head.id = :branch
+ORDER BY message.id
+
 -- name: get_message
 -- One message that a branch holds itself.
 SELECT message.seq, role, message.format, body, digest, shown, tokens, key, at
@@ -366,11 +396,12 @@ ORDER BY message.id
 LIMIT :limit
 
 -- name: list_findable
--- A message of a person or a model that a search may find, where it is one.
+-- A message of a person or a model that a search may find, where it is one: its words are in the index.
 SELECT branch.id, message.seq
 FROM branch
 CROSS JOIN message ON message.id = (branch.ordinal << 32) + :seq AND :seq < 1 << 32
-WHERE branch.owner = :owner AND branch.id = :branch AND message.is_findable AND message.role IN ('user', 'assistant')
+WHERE branch.owner = :owner AND branch.id = :branch AND message.role IN ('user', 'assistant')
+    AND EXISTS (SELECT 1 FROM indexed WHERE indexed.message = message.id)
     AND (NOT :is_filtered OR (message.at >= :after AND message.at < :before AND :role IN ('', message.role)))
 
 -- name: list_messages
@@ -381,6 +412,28 @@ CROSS JOIN message ON message.id >= (branch.ordinal << 32) + :first
     AND message.id < (branch.ordinal << 32) + min(:last, 1 << 32)
 WHERE branch.owner = :owner AND branch.id = :branch
 ORDER BY message.id
+LIMIT :limit
+
+-- name: list_newest
+-- The newest messages of a time that a search may find. Without a line every branch will do.
+WITH line AS MATERIALIZED (
+    SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
+    FROM json_each(:line) AS link
+    CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
+)
+SELECT message.at, message.seq, branch.conversation, branch.id
+FROM branch
+CROSS JOIN message ON message.id >= branch.ordinal << 32 AND message.id < (branch.ordinal + 1) << 32
+CROSS JOIN indexed ON indexed.message = message.id
+WHERE branch.owner = :owner AND :conversation IN ('', branch.conversation)
+    AND message.at >= :after AND message.at < :before AND :role IN ('', message.role)
+    AND (
+        :line = '[]'
+        OR EXISTS (SELECT 1 FROM line WHERE line.branch = message.id >> 32 AND message.id & 4294967295 < line.stop)
+    ) AND (
+        :excluded = '' OR indexed.id NOT IN (SELECT rowid FROM words WHERE words MATCH :excluded)
+    )
+ORDER BY message.at DESC, message.seq DESC, branch.conversation DESC, branch.id DESC
 LIMIT :limit
 
 -- name: list_unindexed
@@ -442,6 +495,8 @@ FROM (
     FROM words
     CROSS JOIN indexed ON indexed.id = words.rowid
     WHERE words MATCH :match AND (
+        :excluded = '' OR words.rowid NOT IN (SELECT rowid FROM words WHERE words MATCH :excluded)
+    ) AND (
         :line = '[]' OR EXISTS (
             SELECT 1 FROM line
             WHERE line.branch = indexed.message >> 32 AND indexed.message & 4294967295 < line.stop

@@ -29,9 +29,9 @@ from refold.model.errors import StoreError
 from refold.ports.records import Batch, Head, SearchHit, Session, SessionHit
 from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
-from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, refuse
+from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, reach, refuse
 from refold.stores.sql.migrations import Tables
-from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load, reach
+from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite.file import PATIENCE_S, copy_to, find_faults, open_reader, store_error, wipe
 from refold.stores.sqlite.writer import (

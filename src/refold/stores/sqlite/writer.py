@@ -18,7 +18,8 @@ from weakref import WeakSet
 import apsw
 
 from refold.model.errors import StoreError
-from refold.stores.sql.queries import QueryStep, T, TableRow, Transaction, load, reach
+from refold.stores.sql.commit import reach
+from refold.stores.sql.queries import QueryStep, T, TableRow, Transaction, load
 from refold.stores.sqlite.file import open_writer, patiently, prepare
 
 # Worker threads with one queue, each with its own connection. Jobs run in the order of their
