@@ -49,8 +49,8 @@ from refold.core.stages import (
     Tiers,
     Trim,
 )
-from refold.core.tool_kinds import ToolKinds
-from refold.model.budget import Share, Tokens
+from refold.core.tool_use import ToolKinds
+from refold.model.tokens import Share, Tokens
 
 __all__ = [
     "Age",

@@ -12,7 +12,7 @@ from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, alternating
 from refold.model.message import system
 from refold.model.summary import Summary
-from refold.model.window import Fixed, Tool
+from refold.model.window import FixedFields, Tool
 from tests.core.conversations import TextCounter, talk
 
 EVERY = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
@@ -28,7 +28,7 @@ def placed(*texts, dialect=CHAT, room=1_000, **changes):
 @pytest.mark.feature("P9", "P3")
 @EVERY
 def test_system_tools_summaries_and_messages_come_together_in_one_window(dialect):
-    fixed = Fixed(dialect, (system("be kind"),), (Tool("look"),))
+    fixed = FixedFields(dialect, (system("be kind"),), (Tool("look"),))
     window = assemble(fixed, tuple(talk("c:x t:x")), placed("it began", dialect=dialect))
     assert window.fixed is fixed
     assert [message.text for message in window.summaries] == ["Before: it began (end)"]
@@ -40,36 +40,36 @@ def test_system_tools_summaries_and_messages_come_together_in_one_window(dialect
 def test_an_assistant_summary_gets_a_bridge_where_the_user_must_speak_first():
     tail = tuple(talk("u"))
     lead = placed("it began", placement="assistant", dialect=ANTHROPIC)
-    window = assemble(Fixed(ANTHROPIC), tail, lead)
+    window = assemble(FixedFields(ANTHROPIC), tail, lead)
     assert [message.text for message in window.summaries] == [BRIDGE, "Before: it began (end)"]
     assert lead.tokens == sum(map(TextCounter().message, window.summaries))
     assert verify_window(window) == ()
     plain = placed("it began", placement="assistant")
-    assert [message.role for message in assemble(Fixed(CHAT), tail, plain).summaries] == ["assistant"]
+    assert [message.role for message in assemble(FixedFields(CHAT), tail, plain).summaries] == ["assistant"]
 
 
 @pytest.mark.feature("P9")
 @EVERY
 def test_a_conversation_that_does_not_begin_with_the_user_gets_a_bridge_where_it_is_refused(dialect):
-    assert assemble(Fixed(dialect), ()).summaries == ()
-    assert assemble(Fixed(dialect), tuple(talk("u"))).summaries == ()
-    late = assemble(Fixed(dialect), tuple(talk("c:x t:x u")))
+    assert assemble(FixedFields(dialect), ()).summaries == ()
+    assert assemble(FixedFields(dialect), tuple(talk("u"))).summaries == ()
+    late = assemble(FixedFields(dialect), tuple(talk("c:x t:x u")))
     assert [message.text for message in late.summaries] == ([BRIDGE] if dialect is ANTHROPIC else [])
-    strict = assemble(Fixed(alternating(dialect)), tuple(talk("c:x t:x u")))
+    strict = assemble(FixedFields(alternating(dialect)), tuple(talk("c:x t:x u")))
     assert [message.text for message in strict.summaries] == [BRIDGE]
 
 
 @EVERY
 def test_a_reply_that_a_fold_leaves_first_gets_a_bridge_in_every_format(dialect):
     lead = placed("it began", placement="system", texts=Texts("Before:\n", fence="past"))
-    window = assemble(Fixed(dialect), tuple(talk("c:x t:x u")), lead)
+    window = assemble(FixedFields(dialect), tuple(talk("c:x t:x u")), lead)
     assert [message.text for message in window.summaries] == [BRIDGE]
 
 
 @pytest.mark.feature("P3")
 @EVERY
 def test_a_summary_can_stand_after_the_system_prompt(dialect):
-    fixed = Fixed(dialect, (system("be kind"),))
+    fixed = FixedFields(dialect, (system("be kind"),))
     lead = placed("it </past> began", placement="system", texts=Texts("Before:\n", fence="past"))
     window = assemble(fixed, tuple(talk("u")), lead)
     assert window.summaries == ()
@@ -78,7 +78,7 @@ def test_a_summary_can_stand_after_the_system_prompt(dialect):
     assert window.system[0].text.replace("\n\n", "\n") == f"be kind\n{block}"
     assert len(window.system[0].parts) == (2 if dialect is ANTHROPIC else 1)
     assert lead.tokens >= len(block)
-    bare = assemble(Fixed(dialect), tuple(talk("u")), lead)
+    bare = assemble(FixedFields(dialect), tuple(talk("u")), lead)
     assert bare.system == (system(block),)
 
 
@@ -98,7 +98,7 @@ def test_what_is_wrong_is_found_without_looking_at_every_message_again():
     for said in ("c:x t:x u", "u c:x", "u t:x u", "c:x"):
         for lead in (NO_LEAD, placed("it began", dialect=ANTHROPIC)):
             shown = View.of(talk(said), ANTHROPIC, counter)
-            window = assemble(Fixed(ANTHROPIC), shown.messages(), lead)
+            window = assemble(FixedFields(ANTHROPIC), shown.messages(), lead)
             assert broken_rules(window, shown) == verify_window(window)
 
 

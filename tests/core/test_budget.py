@@ -1,8 +1,8 @@
 import pytest
 
 from refold.core.budget import arithmetic, input_limit, tokens_of
-from refold.model.budget import Budget, Messages, Share, Tokens, Turns
 from refold.model.errors import BudgetError
+from refold.model.tokens import Budget, Messages, Share, Tokens, Turns
 
 
 def test_the_input_gets_what_the_output_leaves_and_at_most_the_limits():

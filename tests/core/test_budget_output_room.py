@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from refold.core.budget import check_room, least_output, output_room
-from refold.model.budget import Budget, Share
 from refold.model.errors import BudgetError
+from refold.model.tokens import Budget, Share
 
 
 def test_the_output_is_lowered_until_messages_have_a_quarter():

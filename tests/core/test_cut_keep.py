@@ -2,7 +2,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.cut import cut_at, wanted_cut
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.policy import (
     ByMessage,
     Exchanges,
@@ -14,8 +14,8 @@ from refold.core.policy import (
     UserBoundaryAfter,
 )
 from refold.core.view import View
-from refold.model.budget import Budget, Share, Tokens
 from refold.model.dialect import CHAT
+from refold.model.tokens import Budget, Share, Tokens
 from tests.core.conversations import FlatCounter, show, talk
 
 BUDGET = Budget(window=1_000)
@@ -30,9 +30,9 @@ RULES = {
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 
-def folded(script: str) -> Folded:
+def folded(script: str) -> FoldedBranch:
     """A conversation in which every message takes 10 tokens."""
-    return Folded.of(View(CHAT, FlatCounter(10))).extend(talk(script))
+    return FoldedBranch.of(View(CHAT, FlatCounter(10))).extend(talk(script))
 
 
 def kept(

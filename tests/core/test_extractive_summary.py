@@ -12,11 +12,11 @@ from refold.core.plan import SummaryRequest
 from refold.core.presets import PRESETS
 from refold.core.stage import HANDLE_PATTERN
 from refold.core.summary_checks.accept import check_headings_once
-from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
 from refold.model.summary import Summary
-from refold.model.window import Fixed
+from refold.model.tokens import Budget
+from refold.model.window import FixedFields
 from refold.replay import ReferenceCounter
 from tests.core.digest.conversations import WordCounter
 from tests.engine.action_player import Played
@@ -27,7 +27,7 @@ TASK = "Port the billing service to PostgreSQL. Never touch the public API of bi
 
 
 def conversation(window=3_000, turns=0) -> Played:
-    fixed, policy = Fixed(CHAT, (system("You are careful."),)), PRESETS["refold"]
+    fixed, policy = FixedFields(CHAT, (system("You are careful."),)), PRESETS["refold"]
     talk = Played(fixed, Budget(window=window), policy, ReferenceCounter())
     talk.add(user(TASK), assistant("I will start with the schema."))
     for number in range(turns):
@@ -240,7 +240,7 @@ def test_a_summary_keeps_to_its_room():
 
 def test_the_room_holds_for_any_counter():
     counter = WordCounter()
-    talk = Played(Fixed(CHAT), Budget(window=100_000), PRESETS["refold"], counter)
+    talk = Played(FixedFields(CHAT), Budget(window=100_000), PRESETS["refold"], counter)
     talk.add(user(TASK), assistant("I will start with the schema."))
     for number in range(20):
         talk.add(user(f"Never open the door number {number} of the long and winding hall of the old house."))
@@ -252,7 +252,7 @@ def test_the_room_holds_for_any_counter():
 
 
 def test_the_beginning_and_the_end_of_a_long_task_are_kept():
-    talk = Played(Fixed(CHAT), Budget(window=4_000), PRESETS["refold"], ReferenceCounter())
+    talk = Played(FixedFields(CHAT), Budget(window=4_000), PRESETS["refold"], ReferenceCounter())
     points = "\n".join(f"Point {n} of the long description of what has to be done." for n in range(60))
     talk.add(user(f"Port the billing service.\n{points}\nStart with the schema."), assistant("Yes."))
     for number in range(30):
@@ -275,7 +275,7 @@ def test_summing_up_takes_no_more_work_however_long_the_conversation_is():
 
 @pytest.mark.feature("C11", "X6")
 def test_what_a_model_wrote_is_carried_along_by_every_digest_after_it():
-    talk = Played(Fixed(CHAT), Budget(window=6_000), PRESETS["refold"], ReferenceCounter())
+    talk = Played(FixedFields(CHAT), Budget(window=6_000), PRESETS["refold"], ReferenceCounter())
     for number in range(4):
         talk.add(*agent_turn(number, size=900))
     asked = talk.wanted_now()

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.stage import Item
 from refold.core.view import View
 from refold.model.dialect import CHAT
@@ -9,8 +9,8 @@ from tests.engine.conversations import COUNTER, agent_turn
 
 
 @pytest.fixture
-def folded() -> Folded:
-    return Folded.of(View(CHAT, COUNTER)).extend([*agent_turn(0), *agent_turn(1)])
+def folded() -> FoldedBranch:
+    return FoldedBranch.of(View(CHAT, COUNTER)).extend([*agent_turn(0), *agent_turn(1)])
 
 
 def test_what_nobody_changed_is_shown_from_the_branch_itself(folded):

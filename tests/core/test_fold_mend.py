@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.fold import Folded, is_broken, mend
+from refold.core.fold import FoldedBranch, is_broken, mend
 from refold.core.verify import verify
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS
@@ -8,8 +8,8 @@ from refold.model.message import Message, ToolCall, assistant, tool, user
 from tests.engine.conversations import COUNTER
 
 
-def folded(*messages: Message, dialect=CHAT) -> Folded:
-    return Folded.of(View(dialect, COUNTER)).extend(messages)
+def folded(*messages: Message, dialect=CHAT) -> FoldedBranch:
+    return FoldedBranch.of(View(dialect, COUNTER)).extend(messages)
 
 
 LOOK, SEE = ToolCall("a", "look", "{}"), ToolCall("b", "see", "{}")

@@ -2,7 +2,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.fold import (
-    Folded,
+    FoldedBranch,
     forget_thoughts,
     has_thoughts,
     is_signature_error,
@@ -22,7 +22,7 @@ def thinking(text, *calls):
 
 
 def folded(*messages, dialect=ANTHROPIC):
-    return Folded.of(View.of(messages, dialect, COUNTER))
+    return FoldedBranch.of(View.of(messages, dialect, COUNTER))
 
 
 DONE = (user("one"), thinking("yes"), user("two"), thinking("also"))

@@ -6,10 +6,10 @@ import pytest
 from msgspec import structs
 
 from refold.core.stages import DescribeMedia, DropHalf
-from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.message import Image, Message, Text, ToolCall, assistant, tool, user
-from refold.model.window import Fixed
+from refold.model.tokens import Budget
+from refold.model.window import FixedFields
 from refold.replay import ReferenceCounter
 from refold.tokens import FittedCounter
 from tests.engine.action_player import Played
@@ -22,7 +22,7 @@ LOG = "\n".join(f"12:00:{n % 60:02} worker_{n % 3} handled request {n}" for n in
 
 
 def conversation(policy=None) -> Played:
-    return Played(Fixed(CHAT), Budget(window=WINDOW), policy or ARRIVING, COUNTER)
+    return Played(FixedFields(CHAT), Budget(window=WINDOW), policy or ARRIVING, COUNTER)
 
 
 def asked(talk: Played, number: int = 0) -> Played:
@@ -127,7 +127,7 @@ def test_a_message_of_a_megabyte_takes_no_more_work_than_one_of_a_quarter():
 
 
 def test_the_words_beside_a_picture_are_not_cut_for_it():
-    talk = Played(Fixed(CHAT), Budget(window=1_800), ARRIVING, FittedCounter())
+    talk = Played(FixedFields(CHAT), Budget(window=1_800), ARRIVING, FittedCounter())
     shown_to_us = Message(
         "user",
         (Text("Oh, sorry: it is S-20417. Here is the crack."), Image(media_type="image/png", data="AAAA")),

@@ -13,11 +13,10 @@ from refold.core.measure import (
     record_call,
 )
 from refold.core.view import View
-from refold.model.budget import Budget, Share
 from refold.model.dialect import CHAT
 from refold.model.message import system
-from refold.model.tokens import TokenCount, Usage
-from refold.model.window import Fixed, Tool
+from refold.model.tokens import Budget, Share, TokenCount, Usage
+from refold.model.window import FixedFields, Tool
 from tests.core.conversations import FlatCounter, talk, view_of
 
 COST = FixedCost(TokenCount(counted=100), TokenCount(counted=50))
@@ -61,7 +60,7 @@ def test_an_overfull_window_has_negative_room():
 
 def test_fixed_costs():
     tools = (Tool("look", "Looks.", '{"a":1}'), Tool("web"))
-    cost = count_fixed(Fixed(CHAT, (system("be kind"),), tools), FlatCounter())
+    cost = count_fixed(FixedFields(CHAT, (system("be kind"),), tools), FlatCounter())
     assert cost.system.tokens == 10
     assert cost.tools.tokens == (8 + 4 + 6 + 7) + (8 + 3)
 

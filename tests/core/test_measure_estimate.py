@@ -17,7 +17,7 @@ from refold.model.message import (
     tool,
     user,
 )
-from refold.model.window import Fixed, Tool
+from refold.model.window import FixedFields, Tool
 
 by_characters = CharacterEstimate()
 PIXEL = Image(media_type="image/png", data="AAAA")
@@ -64,7 +64,7 @@ class TestCharacters:
 
     def test_a_window_is_all_that_is_sent(self):
         look = Tool("look", "Looks at it.", '{"type": "object"}')
-        fixed = Fixed(CHAT, (system("be kind"),), (look,))
+        fixed = FixedFields(CHAT, (system("be kind"),), (look,))
         window = assemble(fixed, (user("Hello, world!"),), Lead((user("before"),)))
         assert estimate_window(window) == (7 + 12) * 2 // 5 + (6 + 12) * 2 // 5 + 10 + by_characters.tools(
             [look]

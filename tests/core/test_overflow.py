@@ -289,25 +289,25 @@ def test_only_the_first_4_kb_are_considered():
     assert classify(400, " x" * MOST_TEXT + ANTHROPIC).kind == "other"
 
 
-class Counted(dict):
+class TokenNumber(dict):
     looked = 0
 
     def get(self, key, default=None):
-        Counted.looked += 1
+        TokenNumber.looked += 1
         return super().get(key, default)
 
     def __getitem__(self, key):
-        Counted.looked += 1
+        TokenNumber.looked += 1
         return super().__getitem__(key)
 
 
 @pytest.mark.parametrize("width", [10, 1_000])
 def test_the_walk_is_bounded_however_large_the_body(width: int):
-    Counted.looked = 0
-    leaf = Counted(message="no")
-    body = Counted(errors=[Counted(errors=[Counted(errors=[leaf] * width)] * width)] * width)
+    TokenNumber.looked = 0
+    leaf = TokenNumber(message="no")
+    body = TokenNumber(errors=[TokenNumber(errors=[TokenNumber(errors=[leaf] * width)] * width)] * width)
     classify(400, body)
-    assert Counted.looked <= MOST_NODES * 60
+    assert TokenNumber.looked <= MOST_NODES * 60
 
 
 def test_an_error_is_found_eight_deep_and_no_deeper():

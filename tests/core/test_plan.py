@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.measure import FixedCost
 from refold.core.plan import Plan, SummaryRequest, ahead, give_up, plan, request_room, requests_for, resolve
 from refold.core.plan_inputs import Frame, Now
@@ -18,12 +18,11 @@ from refold.core.stage import Edit
 from refold.core.stages import DropHalf, DropReasoning, Prune, Select
 from refold.core.user_requests import MAX_ROOM
 from refold.core.view import View
-from refold.model.budget import Budget, Share, Tokens
 from refold.model.dialect import ANTHROPIC, CHAT, Dialect
 from refold.model.message import Message, Opaque, Reasoning, Text, ToolCall, assistant, system, tool, user
 from refold.model.summary import Summary
-from refold.model.tokens import TokenCount
-from refold.model.window import Fixed
+from refold.model.tokens import Budget, Share, TokenCount, Tokens
+from refold.model.window import FixedFields
 from tests.core.conversations import FlatCounter, TextCounter, show, talk
 
 TURN_START, BEFORE_CALL = Now("turn_start"), Now("before_call")
@@ -38,9 +37,9 @@ THOUGHT = Reasoning("thinking about it", "signed")
 
 def folded(
     script: str | list[Message], counter: FlatCounter | None = None, dialect: Dialect = CHAT
-) -> Folded:
+) -> FoldedBranch:
     messages = talk(script) if isinstance(script, str) else script
-    return Folded.of(View(dialect, counter or FlatCounter(10))).extend(messages)
+    return FoldedBranch.of(View(dialect, counter or FlatCounter(10))).extend(messages)
 
 
 def frame(
@@ -52,7 +51,7 @@ def frame(
         FixedCost(TokenCount(counted=instructions)),
         Budget(window=window, max_output=output),
     )
-    return Frame(Fixed(dialect), cost, budget, Policy(name="mine", **rules))
+    return Frame(FixedFields(dialect), cost, budget, Policy(name="mine", **rules))
 
 
 def summary_for(planned: Plan, text: str = "short", **more: object) -> Summary:
@@ -229,7 +228,7 @@ class TestReduce:
 class TestStagesThatASummaryOvertakes:
     """Stages that make single messages smaller need not run on messages that leave anyway."""
 
-    def state(self, *thoughts: int) -> Folded:
+    def state(self, *thoughts: int) -> FoldedBranch:
         """Six messages of some 9 tokens; those at these places hold 17 more of thinking."""
         messages = talk("u a u a u a")
         for place in thoughts:
@@ -314,7 +313,9 @@ class TestHardStages:
 class TestRequest:
     STATE = folded("u a u a u a u a u a")
 
-    def request(self, state: Folded | None = None, now: Now = MANUAL, **changes: object) -> SummaryRequest:
+    def request(
+        self, state: FoldedBranch | None = None, now: Now = MANUAL, **changes: object
+    ) -> SummaryRequest:
         planned = plan(state or self.STATE, frame(**changes), now)
         assert planned.decision == "summarise"
         assert planned.request is not None
@@ -522,7 +523,7 @@ class TestResolve:
     STATE = folded("u a u a u a", TextCounter())
     """54 tokens."""
 
-    def planned(self, window: int = 60, state: Folded | None = None, **changes: object) -> Plan:
+    def planned(self, window: int = 60, state: FoldedBranch | None = None, **changes: object) -> Plan:
         planned = plan(state or self.STATE, frame(window, **changes), TURN_START)
         assert planned.decision == "summarise"
         return planned

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw, structs
 
 from refold.core.assemble import BRIDGE, NO_LEAD, Lead, assemble
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.prompt_cache import NO_SEQ, breakpoint_edits, mark_window, prune_boundary
 from refold.core.stage import Room
 from refold.core.stages import Prune
@@ -14,31 +14,33 @@ from refold.core.verify import verify_window
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Message, Opaque, Reasoning, Text, ToolCall, ToolResult, system, user
-from refold.model.window import Fixed, Tool, Window
+from refold.model.window import FixedFields, Tool, Window
 from tests.core.conversations import TextCounter, talk
 
 pytestmark = pytest.mark.feature("L9")
 
-RULES = Fixed(ANTHROPIC, (system("be kind"),))
+RULES = FixedFields(ANTHROPIC, (system("be kind"),))
 LOOP = "u a:x t:x a:y t:y a u"
 FIVE = Raw(b'{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}')
 HOUR = Raw(b'{"type":"text","text":"hi","cache_control":{"type":"ephemeral","ttl":"1h"}}')
 LEAD = Lead((user("what happened before"),))
 
 
-def shown_as(messages, *, lead: Lead = NO_LEAD) -> Folded:
-    folded = Folded.of(View.of(messages, ANTHROPIC, TextCounter()))
+def shown_as(messages, *, lead: Lead = NO_LEAD) -> FoldedBranch:
+    folded = FoldedBranch.of(View.of(messages, ANTHROPIC, TextCounter()))
     return structs.replace(folded, lead=lead)
 
 
-def pruned(folded: Folded) -> Folded:
+def pruned(folded: FoldedBranch) -> FoldedBranch:
     """The branch with all tool results before the active turn replaced."""
     shown = folded.items
     result = Prune(force=True, keep=0, text="{name}").apply(shown, Room(10**6, 0, TextCounter(), ANTHROPIC))
     return folded.show(result.shown.items)
 
 
-def window_of(folded: Folded, last: Window | None = None, *, fixed: Fixed = RULES, ttl="5m") -> Window:
+def window_of(
+    folded: FoldedBranch, last: Window | None = None, *, fixed: FixedFields = RULES, ttl="5m"
+) -> Window:
     return mark_window(assemble(fixed, folded.shown.messages(), folded.lead), folded, ttl, last)
 
 
@@ -71,7 +73,7 @@ def test_a_summary_in_the_system_prompt_has_its_own_after_the_client_s():
     assert [(mark.reason, mark.part) for mark in window.breakpoints] == [
         ("system prompt", 0), ("summary", 1), ("tail", 0)
     ]  # fmt: skip
-    alone = window_of(shown_as(talk("u"), lead=lead), fixed=Fixed(ANTHROPIC))
+    alone = window_of(shown_as(talk("u"), lead=lead), fixed=FixedFields(ANTHROPIC))
     assert places(alone) == [("summary", None), ("tail", 0)]
 
 
@@ -86,7 +88,7 @@ def test_they_can_be_switched_off_and_are_for_formats_that_have_them():
     assert window_of(folded, ttl=None).breakpoints == ()
     assert {mark.ttl for mark in window_of(folded, ttl="1h").breakpoints} == {"1h"}
     for dialect in (CHAT, RESPONSES):
-        assert window_of(folded, fixed=Fixed(dialect, (system("be kind"),))).breakpoints == ()
+        assert window_of(folded, fixed=FixedFields(dialect, (system("be kind"),))).breakpoints == ()
 
 
 def test_thinking_blank_text_and_the_provider_s_own_blocks_carry_none():
@@ -96,7 +98,7 @@ def test_thinking_blank_text_and_the_provider_s_own_blocks_carry_none():
     assert window.breakpoints[-1].part == 1
     thought = window_of(shown_as([user("go"), Message("assistant", (Reasoning("hm", "signed"),))]))
     assert places(thought)[-1] == ("tail", 0)
-    nothing = window_of(shown_as([Message("user", (Text(""),))]), fixed=Fixed(ANTHROPIC))
+    nothing = window_of(shown_as([Message("user", (Text(""),))]), fixed=FixedFields(ANTHROPIC))
     assert nothing.breakpoints == ()
 
 
@@ -117,7 +119,7 @@ def test_what_the_client_took_is_not_there_for_others(taken: int, left: list[str
 
 
 def test_no_place_is_marked_twice():
-    fixed = Fixed(ANTHROPIC, (Message("system", (Text("hi", raw=FIVE),)),))
+    fixed = FixedFields(ANTHROPIC, (Message("system", (Text("hi", raw=FIVE),)),))
     window = window_of(shown_as([user("go"), *talk("a"), marked("hi")]), fixed=fixed)
     assert window.breakpoints == ()
     outer = Raw(b'{"type":"tool_result","tool_use_id":"x","content":[' + bytes(FIVE) + b"]}")
@@ -280,7 +282,7 @@ def test_a_new_summary_keeps_the_system_prompt():
 def test_nothing_is_cached_where_system_prompt_or_tools_have_changed():
     folded = shown_as(talk(LOOP))
     last = window_of(folded)
-    grown, other = folded.extend(batch(1, 30)), Fixed(ANTHROPIC, (system("be strict"),))
+    grown, other = folded.extend(batch(1, 30)), FixedFields(ANTHROPIC, (system("be strict"),))
     assert "cached before" in dict(places(window_of(grown, last)))
     assert "cached before" not in dict(places(window_of(grown, last, fixed=other)))
     told = structs.replace(grown, lead=Lead(block="what happened before"))

@@ -99,9 +99,13 @@ def test_any_of_and_all_of():
     assert not fires(AllOf((full, many)), facts(messages=21))
     both = fires(AllOf((full, many)), facts(messages=21, tokens=76))
     assert both == "76 tokens > 75 % of 100 and 21 messages > 20"
-    assert not fires(AnyOf(()), facts(tokens=100))
-    assert not fires(AllOf(()), facts(tokens=100))
     assert fires(AllOf((AnyOf((many, full)), full)), facts(tokens=99))
+
+
+@pytest.mark.parametrize("make", [AnyOf, AllOf])
+def test_triggers_without_any_are_refused(make):
+    with pytest.raises(ConfigError):
+        make(())
 
 
 def test_a_policy_looks_only_at_its_moments():

@@ -3,23 +3,23 @@
 import pytest
 from msgspec import structs
 
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.plan_inputs import Now, size_of
 from refold.core.presets import PRESETS
 from refold.core.triggers import MAX_IN_VAIN, pressure, reason_to_act
 from refold.engine.state import frame_for
-from refold.model.budget import Budget
 from refold.model.dialect import CHAT
-from refold.model.window import Fixed
+from refold.model.tokens import Budget
+from refold.model.window import FixedFields
 from tests.core.conversations import FlatCounter, view_of
 
 
 def framed(preset="opal", window=200):
-    return frame_for(Fixed(CHAT), Budget(window=window), PRESETS[preset], FlatCounter(), None)
+    return frame_for(FixedFields(CHAT), Budget(window=window), PRESETS[preset], FlatCounter(), None)
 
 
 def folded(messages):
-    return Folded.of(view_of("u a " * (messages // 2) + "u" * (messages % 2)))
+    return FoldedBranch.of(view_of("u a " * (messages // 2) + "u" * (messages % 2)))
 
 
 @pytest.mark.parametrize("messages", [14, 15, 16, 17])

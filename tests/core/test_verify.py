@@ -15,7 +15,7 @@ from refold.model.message import (
     tool,
     user,
 )
-from refold.model.window import Fixed, Tool, Window
+from refold.model.window import FixedFields, Tool, Window
 from tests.core.conversations import talk
 
 
@@ -209,7 +209,7 @@ def test_breakpoints_count_in_system_prompt_tools_and_results_too():
     raw = msgspec.Raw(b'{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}')
     outer = msgspec.Raw(b'{"type":"tool_result","content":[' + bytes(raw) + b"]}")
     rules = Message("system", (Text("hi", raw=raw),) * 2)
-    fixed = Fixed(ANTHROPIC, (rules,), (Tool("look", raw=raw),))
+    fixed = FixedFields(ANTHROPIC, (rules,), (Tool("look", raw=raw),))
     result = Message("tool", (ToolResult("x", (Text("hi", raw=raw),), raw=outer),))
     messages = (user("go"), *talk("c:x"), result)
     assert verify_window(Window(fixed, messages)) == ()
@@ -237,7 +237,7 @@ def test_size():
 
 
 def test_a_window_is_verified_with_its_summaries():
-    fixed = Fixed(ANTHROPIC)
+    fixed = FixedFields(ANTHROPIC)
     tail = tuple(talk("a:x t:x"))
     assert verify_window(Window(fixed, tail, (user("what happened before"),))) == ()
     assert [found.rule for found in verify_window(Window(fixed, tail))] == ["starts_without_user"]

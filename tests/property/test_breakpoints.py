@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.assemble import NO_LEAD, Lead, assemble
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.prompt_cache import mark_window
 from refold.core.stage import Room
 from refold.core.stages import Prune
@@ -81,8 +81,8 @@ def marked(body: dict, data: st.DataObject, most: int) -> dict:
     return body
 
 
-def shown_as(request: Request, lead: Lead, *, is_pruned: bool) -> Folded:
-    folded = Folded.of(View.of(request.messages, ANTHROPIC, TextCounter())).lead_by((), lead)
+def shown_as(request: Request, lead: Lead, *, is_pruned: bool) -> FoldedBranch:
+    folded = FoldedBranch.of(View.of(request.messages, ANTHROPIC, TextCounter())).lead_by((), lead)
     if not is_pruned:
         return folded
     room = Room(10**6, 0, TextCounter(), ANTHROPIC)
@@ -108,7 +108,7 @@ def test_never_more_than_four_and_nothing_else_changes(body, data, lead, is_prun
 @given(bodies(), st.data(), st.sampled_from([None, "5m"]))
 def test_more_than_four_of_the_client_s_own_become_four_where_they_can(body, data, ttl):
     request = decode_request(json.dumps(marked(body, data, 12)).encode(), ANTHROPIC)
-    folded = Folded.of(View.of(request.messages, ANTHROPIC, TextCounter()))
+    folded = FoldedBranch.of(View.of(request.messages, ANTHROPIC, TextCounter()))
     plain = assemble(request.fixed, folded.shown.messages())
     window = mark_window(plain, folded, ttl)
     before, after = json.loads(encode_window(request, plain)), json.loads(encode_window(request, window))

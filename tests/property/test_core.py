@@ -13,7 +13,7 @@ from refold.core.verify import verify, verify_window
 from refold.core.view import View
 from refold.model.dialect import DIALECTS
 from refold.model.message import Message, Text, ToolCall, ToolResult, user
-from refold.model.window import Fixed
+from refold.model.window import FixedFields
 from tests.core.conversations import TextCounter
 from tests.property.conversations import broken, sound
 
@@ -65,7 +65,7 @@ def test_every_cut_and_repair_passes_verification(dialect, data):
     messages = data.draw(sound(dialect))
     for cut in range(len(messages) + 1):
         tail = repair(messages[cut:], dialect).messages
-        window = assemble(Fixed(dialect), tail, Lead((user("what happened before"),)))
+        window = assemble(FixedFields(dialect), tail, Lead((user("what happened before"),)))
         assert rules(verify_window(window)) - {"unanswered_call", "dangling_reasoning"} == set()
         assert rules(verify_window(window, as_request=False)) == set()
 

@@ -54,7 +54,7 @@ from refold.model.message import (
 )
 from refold.model.summary import NativeCompaction, NativeItem, Summary
 from refold.model.tokens import TokenCounter
-from refold.model.window import Fixed, Tool, Violation, Window
+from refold.model.window import FixedFields, Tool, Violation, Window
 
 BRIDGE = "Continue from the context below."
 """First message if the dialect requires a user message first and the conversation does not begin with one."""
@@ -103,7 +103,7 @@ def lead_of(
     dialect: Dialect,
     counter: TokenCounter,
     room: int,
-    fixed: Fixed | None = None,
+    fixed: FixedFields | None = None,
 ) -> Lead:
     """Summaries in the form in which they are sent: the newest in full, older ones as one line each within `room` tokens.
 
@@ -112,7 +112,7 @@ def lead_of(
     """
     if not summaries:
         return NO_LEAD
-    fixed = fixed or Fixed(dialect)
+    fixed = fixed or FixedFields(dialect)
     can_recall = has_recall(fixed.tools)
     if own := own_compaction(summaries, fixed):
         native, later = own
@@ -133,7 +133,7 @@ def lead_of(
 
 
 def own_compaction(
-    summaries: Sequence[Summary], fixed: Fixed
+    summaries: Sequence[Summary], fixed: FixedFields
 ) -> tuple[NativeCompaction, Sequence[Summary]] | None:
     """The newest compaction that the asked model made itself, and the summaries after it; None if there is none."""
     for at in reversed(range(len(summaries))):
@@ -212,7 +212,7 @@ def summary_handle(number: int) -> str:
     return f"#s{number}"
 
 
-def assemble(fixed: Fixed, messages: tuple[Message, ...], lead: Lead = NO_LEAD) -> Window:
+def assemble(fixed: FixedFields, messages: tuple[Message, ...], lead: Lead = NO_LEAD) -> Window:
     """Build the window: the client's system prompt and tools unchanged, then summaries, then messages. A
     provider's own compaction comes before all of them.
     """

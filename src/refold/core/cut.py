@@ -12,7 +12,7 @@ from bisect import bisect_left
 from msgspec import Struct, structs
 
 from refold.core.budget import exact, share_of, tokens_of
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.policy import (
     ByMessage,
     Cut,
@@ -25,7 +25,7 @@ from refold.core.policy import (
     UserBoundaryAfter,
 )
 from refold.core.view import View, safe_boundary
-from refold.model.budget import Budget, Share, Tokens
+from refold.model.tokens import Budget, Share, Tokens
 
 
 def by_message(view: View, keep_tokens: int) -> int:
@@ -138,7 +138,7 @@ MOST_TOKENS = 0.5
 
 
 def cut_at(
-    folded: Folded,
+    folded: FoldedBranch,
     policy: Policy,
     budget: Budget,
     effective: int,
@@ -221,7 +221,7 @@ def _is_all_kept(rule: Cut, view: View, budget: Budget, effective: int, keep: in
     return view.tokens.tokens <= _keep(rule.keep, budget, effective, effective)
 
 
-def _is_turn_whole(folded: Folded, policy: Policy, effective: int) -> bool:
+def _is_turn_whole(folded: FoldedBranch, policy: Policy, effective: int) -> bool:
     """True if the active turn stays in one piece: it is small and still in progress."""
     view = folded.shown
     turn = view.tokens_between(folded.active, len(view)).tokens

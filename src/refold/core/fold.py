@@ -30,7 +30,7 @@ from refold.core.pairs import repair
 from refold.core.policy import Policy
 from refold.core.stage import Edit, Item, ShownMessages, handle_of
 from refold.core.system_messages import joined, legal_order
-from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
+from refold.core.tool_use import COMMON_TOOLS, ToolKinds
 from refold.core.verify import is_refused
 from refold.core.view import View, ViewEntry
 from refold.model.message import (
@@ -44,7 +44,7 @@ from refold.model.message import (
 )
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
-from refold.model.window import Fixed, Violation
+from refold.model.window import FixedFields, Violation
 
 # Signed reasoning: a provider accepts reasoning that it has signed only if it is unchanged
 
@@ -140,7 +140,7 @@ class LedgerPrefix(Struct, frozen=True):
     """Whether a reply is among them: later messages of the user are not the task."""
 
 
-class Folded(Struct, frozen=True, dict=True):
+class FoldedBranch(Struct, frozen=True, dict=True):
     """The state that planning works on: `branch` holds the originals, `shown` the messages that would be sent for them."""
 
     branch: View
@@ -188,14 +188,14 @@ class Folded(Struct, frozen=True, dict=True):
     """Originals of compactions from another provider or model that are shown as plain text instead, by number."""
 
     @classmethod
-    def of(cls, branch: View, tools: ToolKinds = COMMON_TOOLS) -> Folded:
+    def of(cls, branch: View, tools: ToolKinds = COMMON_TOOLS) -> FoldedBranch:
         return cls(branch, branch, facts=Facts(), tools=tools)
 
-    def with_tools(self, tools: ToolKinds) -> Folded:
+    def with_tools(self, tools: ToolKinds) -> FoldedBranch:
         """The same state for the tools of a policy."""
         return self if self.tools is tools or self.tools == tools else structs.replace(self, tools=tools)
 
-    def take(self, message: Message, *, later: bool = False) -> Folded:
+    def take(self, message: Message, *, later: bool = False) -> FoldedBranch:
         """Append an original: index it, but do not show it yet. `later` postpones indexing, for a large batch of messages."""
         last = self.branch.last
         number, said = (
@@ -219,7 +219,7 @@ class Folded(Struct, frozen=True, dict=True):
         """
         return self._noted_until(self.size).ledger
 
-    def with_ledger(self, ledger: Ledger) -> Folded:
+    def with_ledger(self, ledger: Ledger) -> FoldedBranch:
         """The same state with another ledger for all its originals."""
         return structs.replace(self, noted=LedgerPrefix(ledger, self.size, is_answered=self.replies > 0))
 
@@ -309,12 +309,12 @@ class Folded(Struct, frozen=True, dict=True):
         said = [Text(request_text(one.message)) for one in own]
         return UserRequest(own[-1].number, Message("user", tuple(said)))
 
-    def hold(self, message: Message) -> Folded:
+    def hold(self, message: Message) -> FoldedBranch:
         """Append an original that must not be recorded: it enters no index, ledger or task."""
         replies, held = self.replies + (message.role == "assistant"), self.held | {self.size}
         return structs.replace(self, branch=self.branch.append(message), replies=replies, held=held)
 
-    def display(self, message: Message) -> Folded:
+    def display(self, message: Message) -> FoldedBranch:
         """Show one more message, for the next original."""
         branch, shown = self.branch, self.shown
         number = self.number(len(shown))
@@ -325,7 +325,7 @@ class Folded(Struct, frozen=True, dict=True):
         known = last.tokens if last is not None and last.message is message else None
         return structs.replace(self, shown=shown.append(message, known))
 
-    def extend(self, messages: Iterable[Message]) -> Folded:
+    def extend(self, messages: Iterable[Message]) -> FoldedBranch:
         """Append originals and show them unchanged."""
         folded = self
         for message in messages:
@@ -412,7 +412,7 @@ class Folded(Struct, frozen=True, dict=True):
         items = self.items
         return structs.replace(items, protected=len(items.items)) if self.is_turn_over else items
 
-    def show(self, items: Sequence[Item]) -> Folded:
+    def show(self, items: Sequence[Item]) -> FoldedBranch:
         """The same branch with other messages shown.
 
         Signed reasoning is bound to everything before it, so it is removed, except that of the turn in
@@ -442,7 +442,7 @@ class Folded(Struct, frozen=True, dict=True):
             for number, item in enumerate(items, self._covered)
         )
 
-    def led_for(self, policy: Policy, fixed: Fixed, room: int) -> Folded:
+    def led_for(self, policy: Policy, fixed: FixedFields, room: int) -> FoldedBranch:
         """The same state with the summaries in the form that goes to the model of `fixed`: as a compaction of its own,
         or as text. `room` is that of older summaries.
         """
@@ -455,13 +455,15 @@ class Folded(Struct, frozen=True, dict=True):
             return self
         return structs.replace(self, lead=lead).show(self.items.items)
 
-    def native_for(self, fixed: Fixed) -> Fixed:
+    def native_for(self, fixed: FixedFields) -> FixedFields:
         """`fixed` without its model if the shown messages hold a compaction already: a provider takes only one."""
         return structs.replace(fixed, model="") if self.shown.progress.compaction >= 0 else fixed
 
-    def without_native(self) -> Folded:
+    def without_native(self, why: str) -> FoldedBranch:
         """The same state with summaries that have only their text, because the provider refuses its own compaction."""
-        bare = tuple(structs.replace(one, native=None) for one in self.summaries)
+        bare = tuple(
+            structs.replace(one, native=None, why=why) if one.native else one for one in self.summaries
+        )
         return structs.replace(self, summaries=bare)
 
     def _placed(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -494,7 +496,7 @@ class Folded(Struct, frozen=True, dict=True):
             span = self.shown.compaction_span
         return tuple(items[index].seq for index in span)
 
-    def in_words(self, twins: Mapping[int, Message]) -> Folded:
+    def in_words(self, twins: Mapping[int, Message]) -> FoldedBranch:
         """Show the messages in `twins`, by number, instead of compactions that the provider cannot read, and
         all other compactions as originals.
         """
@@ -517,7 +519,7 @@ class Folded(Struct, frozen=True, dict=True):
         """Number of shown messages before the summaries: a provider's own compaction and the results of its calls."""
         return opening_span(self.shown.messages(0, 2)) if self.lead.messages else 0
 
-    def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> Folded:
+    def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> FoldedBranch:
         """The same messages after other summaries. The last summary is new and gets its number here. All
         originals are noted: the summary was written with their ledger.
         """
@@ -534,7 +536,7 @@ class Folded(Struct, frozen=True, dict=True):
         items, covered = self.items.items, summaries[-1].last if summaries else 0
         return led if _with_compaction_first(items, covered) is items else led.show(items)
 
-    def with_reason(self, why: str) -> Folded:
+    def with_reason(self, why: str) -> FoldedBranch:
         """The same state, in which a note about removed messages says why no model wrote it."""
         newest = self.summaries[-1] if self.summaries else None
         if newest is None or newest.kind != "mechanical" or newest.why:
@@ -543,7 +545,7 @@ class Folded(Struct, frozen=True, dict=True):
         past = tuple(told if one is newest else one for one in self.past)
         return structs.replace(self, summaries=(*self.summaries[:-1], told), past=past)
 
-    def settle(self) -> Folded:
+    def settle(self) -> FoldedBranch:
         """Record that a compaction gained nothing, so that none is attempted until the branch grows."""
         return structs.replace(self, settled=self.size)
 
@@ -553,7 +555,7 @@ class Folded(Struct, frozen=True, dict=True):
         return self.lead.tokens + self.shown.tokens_before(self.shown.size)
 
 
-def unread_by_model(summary: Summary, previous: Summary | None, folded: Folded, first: int) -> Summary:
+def unread_by_model(summary: Summary, previous: Summary | None, folded: FoldedBranch, first: int) -> Summary:
     """A summary that no model wrote, with the text of the last model summary, and the number from which on no
     model has read the messages. `first` is the number of the first message shown until now.
 
@@ -587,7 +589,7 @@ REASON = "the messages broke a rule of their format"
 SIGNATURES_REFUSED = "the provider no longer takes the thoughts that it signed"
 
 
-def violations_to_mend(folded: Folded) -> tuple[Violation, ...]:
+def violations_to_mend(folded: FoldedBranch) -> tuple[Violation, ...]:
     """The rules that the messages shown break, except those that assembling the window solves, and those that only
     some servers of the format have.
     """
@@ -600,11 +602,11 @@ def violations_to_mend(folded: Folded) -> tuple[Violation, ...]:
     )
 
 
-def is_broken(folded: Folded) -> bool:
+def is_broken(folded: FoldedBranch) -> bool:
     return bool(violations_to_mend(folded))
 
 
-def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:
+def forget_thoughts(folded: FoldedBranch) -> tuple[FoldedBranch, tuple[Edit, ...]]:
     """Remove all signed reasoning from the messages shown, because the provider says that it is no longer valid."""
     if not folded.shown.dialect.signed_thinking or not (folded.edited or folded.lead.tokens):
         return folded, ()  # every message is shown as it arrived, so Refold did not cause the error
@@ -618,7 +620,7 @@ def forget_thoughts(folded: Folded) -> tuple[Folded, tuple[Edit, ...]]:
     return (folded.show(kept) if edits else folded), edits
 
 
-def mend(folded: Folded, *, as_request: bool = False) -> tuple[Folded, tuple[Edit, ...]]:
+def mend(folded: FoldedBranch, *, as_request: bool = False) -> tuple[FoldedBranch, tuple[Edit, ...]]:
     """Complete the calls and results of the messages shown. With `as_request`, calls without a result are removed too."""
     items, view = folded.items.items, folded.shown
     messages = [item.message for item in items]

@@ -25,7 +25,7 @@ from refold.core.digest.ledger import rules
 from refold.core.digest.pieces import ends
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, shorten
 from refold.core.digest.typed_text import said_by_user
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.plan_inputs import Frame, Now, effective_for, fits, limit_for
 from refold.core.stage import Edit, Item, Room, ShownMessages, handle_of, reduce
 from refold.core.stages import AnyStage, Fit
@@ -36,14 +36,14 @@ from refold.model.message import Message, holds_compaction, tool
 # Text that the model sees already, which quotes need not repeat
 
 
-def terms_in_sight(folded: Folded, frame: Frame, *, before: int | None = None) -> set[int]:
+def terms_in_sight(folded: FoldedBranch, frame: Frame, *, before: int | None = None) -> set[int]:
     """The terms of everything that would be sent now, or of the part `before` a message. Quoting them again adds nothing."""
     lead = (folded.lead.block, *(message.text for message in folded.lead.messages))
     items = [item for item in folded.items.items if before is None or item.seq < before]
     return in_sight(folded.facts, seen_of(folded, items, (*system_texts(frame), *lead)))
 
 
-def seen_of(folded: Folded, shown: Iterable[Item], texts: Iterable[str]) -> VisibleText:
+def seen_of(folded: FoldedBranch, shown: Iterable[Item], texts: Iterable[str]) -> VisibleText:
     """The text in the model's view: messages in full, shortened messages, and other texts."""
     whole, partly = list[Item](), list[Item]()
     for item in shown:
@@ -68,7 +68,7 @@ WORTHWHILE = 8
 """Least tokens that a cut must save: the tokens of an image cannot be saved by cutting the text beside it."""
 
 
-class Needed(Struct, frozen=True):
+class NeededMessages(Struct, frozen=True):
     """Indices of the shown messages that the next reply requires."""
 
     unread: tuple[int, ...]
@@ -83,7 +83,7 @@ class Needed(Struct, frozen=True):
         return frozenset((*self.unread, *self.reply, *self.others))
 
 
-def needed(folded: Folded, effective: int) -> Needed:
+def needed(folded: FoldedBranch, effective: int) -> NeededMessages:
     """The messages that must stay. `effective` is the number of tokens that the instructions leave for messages."""
     shown, items, size = folded.shown, folded.items.items, len(folded.shown)
     start, newest = unread_from(folded.items), newest_instruction(items)
@@ -94,15 +94,15 @@ def needed(folded: Folded, effective: int) -> Needed:
         others.append(asked)
     unread = {*results, asked} if asked >= start else {*results}
     reply = range(shown.progress.batch, start) if results else ()
-    return Needed(tuple(sorted(unread)), tuple(reply), tuple(others))
+    return NeededMessages(tuple(sorted(unread)), tuple(reply), tuple(others))
 
 
-def _is_fixed(folded: Folded, item: Item) -> bool:
+def _is_fixed(folded: FoldedBranch, item: Item) -> bool:
     """True if the item must stay unchanged."""
     return item.seq in folded.pinned or is_setting(item.message)
 
 
-def fit_unread(folded: Folded, frame: Frame, now: Now) -> tuple[Folded, tuple[Edit, ...]]:
+def fit_unread(folded: FoldedBranch, frame: Frame, now: Now) -> tuple[FoldedBranch, tuple[Edit, ...]]:
     """Cut the unread messages if they do not fit. The branch is returned unchanged if they fit, or if cutting cannot help."""
     if fits(folded, frame, now):
         return folded, ()
@@ -130,8 +130,8 @@ def _beside(room: int) -> int:
 
 
 def _cut(
-    folded: Folded, frame: Frame, cuttable: Collection[int], beside: Collection[int], most: int
-) -> tuple[Folded, tuple[Edit, ...]]:
+    folded: FoldedBranch, frame: Frame, cuttable: Collection[int], beside: Collection[int], most: int
+) -> tuple[FoldedBranch, tuple[Edit, ...]]:
     """Shorten messages to at most `most` tokens each, leaving out terms that the messages beside them show."""
     items, edits = list(folded.items.items), list[Edit]()
     sight = seen_of(folded, [items[index] for index in sorted(beside)], system_texts(frame))
@@ -146,7 +146,7 @@ def _cut(
     return (folded.show(items), tuple(edits)) if edits else (folded, ())
 
 
-def _shortened(item: Item, most: int, folded: Folded, frame: Frame, covered: AbstractSet[int]) -> Item:
+def _shortened(item: Item, most: int, folded: FoldedBranch, frame: Frame, covered: AbstractSet[int]) -> Item:
     message, counter = item.message, folded.shown.counter
     short = shorten(
         folded.facts,
@@ -169,7 +169,7 @@ SIXTH = 6
 """In a small room, the floor of a message is at most the room divided by this."""
 
 
-def arrive(folded: Folded, frame: Frame, number: int) -> tuple[Message, tuple[Edit, ...]]:
+def arrive(folded: FoldedBranch, frame: Frame, number: int) -> tuple[Message, tuple[Edit, ...]]:
     """The form in which an indexed original is to be shown, and the edits for its cuts."""
     entry, edits = folded.original(number), list[Edit]()
     item = Item(entry.message, number, entry.tokens)
@@ -186,7 +186,9 @@ def largest_result(frame: Frame) -> int:
     return min((limit for limit in limits if limit >= LEAST), default=0)
 
 
-def _apply_stage(item: Item, stage: AnyStage, folded: Folded, frame: Frame) -> tuple[Item, tuple[Edit, ...]]:
+def _apply_stage(
+    item: Item, stage: AnyStage, folded: FoldedBranch, frame: Frame
+) -> tuple[Item, tuple[Edit, ...]]:
     """The item after one stage. `Fit` would cut by position; here the text to keep is chosen by content."""
     instructions, counter, room = frame.instructions, folded.shown.counter, _room(frame)
     if not isinstance(stage, Fit):

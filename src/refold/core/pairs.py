@@ -44,7 +44,7 @@ class Slot(Struct):
     """A later call has taken its id before it was answered, so no result can come for it."""
 
 
-class Matched(Struct, frozen=True):
+class MatchedResults(Struct, frozen=True):
     slots: dict[int, list[Slot]]
     """By the index of the message with the calls, in call order. Calls without an id have no slot."""
     unwanted: dict[int, list[tuple[ToolResult, Unwanted]]]
@@ -53,7 +53,7 @@ class Matched(Struct, frozen=True):
     """Indices of messages with a result for a call that only the provider holds."""
 
 
-def match_results(messages: Sequence[Message], dialect: Dialect, *, continues: bool) -> Matched:
+def match_results(messages: Sequence[Message], dialect: Dialect, *, continues: bool) -> MatchedResults:
     slots: dict[int, list[Slot]] = {}
     unwanted: dict[int, list[tuple[ToolResult, Unwanted]]] = {}
     foreign: set[int] = set()
@@ -73,7 +73,7 @@ def match_results(messages: Sequence[Message], dialect: Dialect, *, continues: b
                 foreign.add(index)
             elif reason:
                 unwanted.setdefault(index, []).append((result, reason))
-    return Matched(slots, unwanted, frozenset(foreign))
+    return MatchedResults(slots, unwanted, frozenset(foreign))
 
 
 def _wait(slot: Slot, waiting: dict[str, list[Slot]]) -> None:
@@ -116,7 +116,7 @@ _LONGEST_ID = 40
 """Longest id for dialects without a stated limit: OpenAI's servers accept this."""
 
 
-class Removed(Struct, frozen=True):
+class RemovedParts(Struct, frozen=True):
     """A removed message, or a removed part of the message at `index`."""
 
     index: int
@@ -126,7 +126,7 @@ class Removed(Struct, frozen=True):
 
 class Repair(Struct, frozen=True):
     messages: tuple[Message, ...]
-    removed: tuple[Removed, ...] = ()
+    removed: tuple[RemovedParts, ...] = ()
     changed: bool = False
     """True if anything was removed, moved, renamed, merged, split or wrapped."""
     origins: tuple[int, ...] = ()
@@ -154,7 +154,7 @@ def repair(
     """
     if not verify(messages, dialect, as_request=as_request, continues=continues):
         return Repair(tuple(messages), origins=tuple(range(len(messages))))
-    misfits: list[Removed] = []
+    misfits: list[RemovedParts] = []
     placed = _fit_roles(messages, dialect, misfits)
     rebuilt = _Rebuild(
         [message for _, message in placed], dialect, as_request=as_request, continues=continues
@@ -170,7 +170,7 @@ def repair(
     return Repair(kept, tuple(in_order), kept != tuple(messages), origins)
 
 
-def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Removed]) -> list[_Placed]:
+def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[RemovedParts]) -> list[_Placed]:
     """Remove blank and misplaced parts, and split messages with several items, so that later steps can rely on the roles."""
     out: list[_Placed] = []
     for index, message in enumerate(messages):
@@ -178,14 +178,14 @@ def _fit_roles(messages: Sequence[Message], dialect: Dialect, removed: list[Remo
         for part in message.parts:
             reason = _misfit(part, message, dialect)
             if reason:
-                removed.append(Removed(index, part, reason))
+                removed.append(RemovedParts(index, part, reason))
             else:
                 parts.append(part)
         kept = message if len(parts) == len(message.parts) else message.with_parts(tuple(parts))
         if kept.role == "tool" and not kept.results:
             kept = structs.replace(kept, role="user")
         if is_empty(kept):
-            removed.append(Removed(index, kept, "empty_message"))
+            removed.append(RemovedParts(index, kept, "empty_message"))
         else:
             out.extend((index, item) for item in _items(kept, dialect))
     return out
@@ -214,8 +214,8 @@ class _Rebuild:
         self, messages: list[Message], dialect: Dialect, *, as_request: bool, continues: bool
     ) -> None:
         self.all, self.dialect, self.as_request = messages, dialect, as_request
-        self.matched: Matched = match_results(messages, dialect, continues=continues)
-        self.removed: list[Removed] = []
+        self.matched: MatchedResults = match_results(messages, dialect, continues=continues)
+        self.removed: list[RemovedParts] = []
         self.used: dict[str, int] = {}
 
     def messages(self) -> list[_Placed]:
@@ -271,13 +271,13 @@ class _Rebuild:
         lost = self.as_request and stop == len(self.all) and slots and not any(slot.result for slot in slots)
         if not lost:
             return spoken
-        self.removed.extend(Removed(at, reply, "unanswered_call") for at, reply in spoken)
+        self.removed.extend(RemovedParts(at, reply, "unanswered_call") for at, reply in spoken)
         return []
 
     def _alone(self, index: int) -> list[_Placed]:
         """A message outside of any reply: its results were moved to their calls, or answer none."""
         message = self.all[index]
-        self.removed.extend(Removed(index, *gone) for gone in self.matched.unwanted.get(index, ()))
+        self.removed.extend(RemovedParts(index, *gone) for gone in self.matched.unwanted.get(index, ()))
         if message.role != "tool" or index in self.matched.foreign:
             return [(index, message)]
         rest = self._rest(range(index, index + 1))
@@ -291,7 +291,7 @@ class _Rebuild:
             reply = message if parts == message.parts else message.with_parts(parts)
             bare = reply is not message and not self.dialect.spreads_calls and is_only_reasoning(reply)
             if bare or is_empty(reply):
-                self.removed.append(Removed(index, reply, "empty_message"))
+                self.removed.append(RemovedParts(index, reply, "empty_message"))
             else:
                 out.append((index, reply))
         return out
@@ -307,7 +307,7 @@ class _Rebuild:
                 parts.append(self._repaired_call(slot))
             else:
                 reason: RepairReason = "unanswered_call" if part.id else "missing_call_id"
-                self.removed.append(Removed(index, part, reason))
+                self.removed.append(RemovedParts(index, part, reason))
         return parts
 
     def _repaired_call(self, slot: Slot) -> ToolCall:
@@ -341,12 +341,12 @@ class _Rebuild:
             reason = "dangling_reasoning"
         else:
             return tuple(parts)
-        self.removed.extend(Removed(index, thought, reason) for thought in thoughts)
+        self.removed.extend(RemovedParts(index, thought, reason) for thought in thoughts)
         return tuple(part for part in parts if type(part) is not Reasoning)
 
     def _results(self, slots: list[Slot], block: range) -> list[_Placed]:
         for index in block:
-            self.removed.extend(Removed(index, *gone) for gone in self.matched.unwanted.get(index, ()))
+            self.removed.extend(RemovedParts(index, *gone) for gone in self.matched.unwanted.get(index, ()))
         if self._is_intact(slots, block):
             return [(index, self.all[index]) for index in block]
         rest = self._rest(block)
@@ -384,7 +384,7 @@ class _Rebuild:
         for index, message in reversed(messages):
             follower = kept[-1][1].role if kept else None
             if is_only_reasoning(message) and follower != "assistant" and (kept or self.as_request):
-                self.removed.append(Removed(index, message, "dangling_reasoning"))
+                self.removed.append(RemovedParts(index, message, "dangling_reasoning"))
             else:
                 kept.append((index, message))
         return kept[::-1]

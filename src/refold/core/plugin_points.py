@@ -153,7 +153,13 @@ def stage_name(plugin: str) -> str:
 def _checked_reason(answer: object) -> str:
     if not isinstance(answer, str):
         raise UnusableAnswer("a trigger returns a text, which is empty if it does not fire")
-    return " ".join(visible(answer[: 2 * MAX_REASON]).split())[:MAX_REASON]
+    return one_line(answer, MAX_REASON)
+
+
+def one_line(text: str, length: int) -> str:
+    """The beginning of a text of a plugin in a line that can be shown and stored."""
+    valid = text[: 2 * length].encode(errors="replace").decode()
+    return " ".join(visible(valid).split())[:length]
 
 
 def checked_message(old: Message, new: object, *, own: str = "", growth: int = MAX_GROWTH) -> Message:

@@ -7,7 +7,7 @@ triggers, the stages, the cut, and the form of the summary. It contains no logic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -15,10 +15,10 @@ from msgspec import Struct, structs
 from refold.core.plugin_points import PluginStage, PluginTrigger
 from refold.core.prompts import Recipe
 from refold.core.stages import AnyStage
-from refold.core.tool_kinds import COMMON_TOOLS, ToolKinds
-from refold.model.budget import Share, Tokens
+from refold.core.tool_use import COMMON_TOOLS, ToolKinds
 from refold.model.errors import ConfigError
 from refold.model.summary import Scope
+from refold.model.tokens import Share, Tokens
 from refold.model.window import Ttl
 
 # Triggers: the conditions on which a policy acts, as data. The five seed systems differ in whether
@@ -143,9 +143,20 @@ class TopicChange(Struct, frozen=True, forbid_unknown_fields=True, tag="topic_ch
 class AnyOf(Struct, frozen=True, forbid_unknown_fields=True, tag="any_of"):
     triggers: tuple[Trigger, ...]
 
+    def __post_init__(self) -> None:
+        _check_some("any_of", self.triggers)
+
 
 class AllOf(Struct, frozen=True, forbid_unknown_fields=True, tag="all_of"):
     triggers: tuple[Trigger, ...]
+
+    def __post_init__(self) -> None:
+        _check_some("all_of", self.triggers)  # all of none would fire at every message
+
+
+def _check_some(name: str, triggers: Sequence[Trigger]) -> None:
+    if not triggers:
+        raise ConfigError(f"{name} has no triggers", hint=f"give {name} one trigger or more, or leave it out")
 
 
 Trigger: TypeAlias = (
@@ -340,6 +351,13 @@ class Policy(Struct, frozen=True, kw_only=True):
     def runs_plugins(self) -> bool:
         """Whether a plan calls code of plugins."""
         return bool(self.plugin_stages or self.plugin_triggers)
+
+    @property
+    def only_if_full(self) -> Policy:
+        """The policy that changes nothing in a request that fits."""
+        return structs.replace(
+            self, triggers={}, reduce_at={}, arrival=(), plugin_triggers=(), soft=None, by_price=False
+        )
 
     @property
     def without_plugins(self) -> Policy:

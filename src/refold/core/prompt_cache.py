@@ -17,12 +17,12 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from refold.core.assemble import BRIDGE
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.stage import Edit, handle_of
 from refold.core.verify import breakpoint_in, breakpoints_of, count_breakpoints, is_blank
 from refold.core.view import View
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolResult
-from refold.model.window import Breakpoint, Fixed, Ttl, Window
+from refold.model.window import Breakpoint, FixedFields, Ttl, Window
 
 
 class CacheRules(Struct, frozen=True):
@@ -127,7 +127,7 @@ _TOOLS, _SYSTEM = -2, -1
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 
 
-def mark_window(window: Window, folded: Folded, ttl: Ttl | None, last: Window | None = None) -> Window:
+def mark_window(window: Window, folded: FoldedBranch, ttl: Ttl | None, last: Window | None = None) -> Window:
     """Add cache breakpoints to a window that shows `folded`, as many as the client has left free; none without a `ttl`.
 
     `last` is the marked window of the previous call: its cached prefix is found again. If the client
@@ -175,7 +175,7 @@ def mark_prompt(window: Window, ttl: Ttl) -> Window:
     return structs.replace(window, breakpoints=tuple(placed))
 
 
-def prune_boundary(folded: Folded) -> int:
+def prune_boundary(folded: FoldedBranch) -> int:
     """Index of the first message after all those that are not shown as their originals; 0 if there are none.
 
     Only messages from before the last change are compared, so the boundary is stable until the next
@@ -191,7 +191,7 @@ def prune_boundary(folded: Folded) -> int:
     return 0
 
 
-def breakpoint_edits(window: Window, folded: Folded) -> tuple[Edit, ...]:
+def breakpoint_edits(window: Window, folded: FoldedBranch) -> tuple[Edit, ...]:
     """The edits that marking the window made to the messages of `folded`."""
     shown = folded.shown
     dropped = [
@@ -310,7 +310,7 @@ def _out_of_sight(
     return place if blocks >= LOOKBACK else None
 
 
-def _prompt_place(fixed: Fixed) -> PartPlace | None:
+def _prompt_place(fixed: FixedFields) -> PartPlace | None:
     part = _last_carrier(fixed.system[0].parts) if fixed.system else None
     return None if part is None else (_SYSTEM, part)
 
@@ -391,7 +391,7 @@ def _breakpoint_reason(mark: Breakpoint) -> str:
     return f"cache breakpoint for {mark.ttl}: {mark.reason}"
 
 
-def _edit(folded: Folded, index: int | None, reason: str) -> Edit:
+def _edit(folded: FoldedBranch, index: int | None, reason: str) -> Edit:
     if index is None:
         return Edit("cache", NO_SEQ, 0, 0, reason)
     seq, tokens = folded.number(index), folded.shown[index].tokens

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.typed_text import said_by_user
 from refold.core.stage import handle_of
-from refold.core.stages.truncate import HANDLE_MARK, truncate
+from refold.core.stages.parts import HANDLE_MARK, truncate
 from refold.model.errors import ConfigError
 from refold.model.message import (
     File,

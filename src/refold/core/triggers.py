@@ -19,7 +19,7 @@ from math import ceil, sqrt
 from msgspec import Struct, structs
 
 from refold.core.budget import exact, input_limit, limit_of
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.plan_inputs import Frame, Now, fits, limit_for, lowered_output, size_of, target_for
 from refold.core.policy import (
     Age,
@@ -171,7 +171,7 @@ def _reachable(threshold: Fraction, facts: TriggerFacts) -> Fraction:
     return min(threshold, REACHABLE * facts.room) if facts.room > 0 else threshold
 
 
-def topic_start(folded: Folded, frame: Frame, now: Now) -> int | None:
+def topic_start(folded: FoldedBranch, frame: Frame, now: Now) -> int | None:
     """The number of the first message of a new topic, if that is a reason to act at this moment; None if it is not."""
     rule = frame.policy.triggers.get(now.moment)
     if now.topic is None or rule is None:
@@ -233,7 +233,7 @@ def has_rule(policy: Policy, moment: Moment) -> bool:
     return own or moment in policy.triggers or moment in policy.reduce_at
 
 
-def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:
+def reason_to_act(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     """The reason to compact at this moment; empty if there is none."""
     if now.moment == "manual":
         return ASKED_FOR
@@ -246,23 +246,23 @@ def reason_to_act(folded: Folded, frame: Frame, now: Now) -> str:
     return _wanted(folded, frame, now)
 
 
-def is_wanted(folded: Folded, frame: Frame, now: Now) -> bool:
+def is_wanted(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
     """Whether a person, a refusal or the policy's own rules ask for a summary, and not only the wall."""
     return now.moment in ("manual", "overflow") or bool(_wanted(folded, frame, now))
 
 
-def is_triggered(folded: Folded, frame: Frame, now: Now) -> bool:
+def is_triggered(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
     """Whether a trigger of the policy fires at this moment."""
     return bool(_triggered(folded, frame, now))
 
 
-def reason_to_reduce(folded: Folded, frame: Frame, now: Now) -> str:
+def reason_to_reduce(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     """The reason to run the stages; empty if there is none."""
     rules = frame.policy.reduce_at
     return due(rules, now.moment, _facts(folded, frame, now)) if now.moment in rules else ""
 
 
-def pressure(folded: Folded, frame: Frame, now: Now) -> str:
+def pressure(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     """The reason that the context should be compacted, even if that failed or was undone before; empty if there is none.
 
     Work for the stages on single tool results does not count: stages run whenever they have work.
@@ -272,7 +272,7 @@ def pressure(folded: Folded, frame: Frame, now: Now) -> str:
     return _overfull(folded, frame, now) or _wanted(folded, frame, now)
 
 
-def _overfull(folded: Folded, frame: Frame, now: Now) -> str:
+def _overfull(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     if now.moment != "before_call" or fits(folded, frame, now):
         return ""
     output = lowered_output(frame, now)
@@ -288,12 +288,12 @@ def _reported(tokens: int, now: Now) -> int:
     return ceil(tokens * now.ratio)
 
 
-def _wanted(folded: Folded, frame: Frame, now: Now) -> str:
+def _wanted(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     """The reason by the policy's flag, its triggers or the prices."""
     return now.flag or _triggered(folded, frame, now) or _by_price(folded, frame, now)
 
 
-def _triggered(folded: Folded, frame: Frame, now: Now) -> str:
+def _triggered(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     """The reason by the trigger of this moment, or by one of a plugin, if the policy has one."""
     rules = frame.policy.triggers
     own = [one for one in frame.policy.plugin_triggers if one.moment == now.moment]
@@ -303,11 +303,13 @@ def _triggered(folded: Folded, frame: Frame, now: Now) -> str:
     return due(rules, now.moment, facts) or next(filter(None, (one.fires(facts) for one in own)), "")
 
 
-def fold_point(folded: Folded, frame: Frame, now: Now) -> int:
+def fold_point(folded: FoldedBranch, frame: Frame, now: Now) -> int:
     """The smallest size, in our count, at which the policy would compact: by a trigger, the wall or the prices."""
     if now.largest_output > frame.budget.max_output:
         budget = structs.replace(frame.budget, max_output=now.largest_output)
         frame = structs.replace(frame, budget=budget)
+    if not frame.policy.triggers:
+        return min((limit_for(frame, now), *_price_point(folded, frame, now)))
     facts, size = _facts(folded, frame, now), size_of(folded, frame)
     # Triggers compare the provider's tokens, so their thresholds are converted to ours.
     ratio = Fraction(facts.tokens, size) if facts.tokens > 0 and size > 0 else exact(now.ratio)
@@ -317,7 +319,7 @@ def fold_point(folded: Folded, frame: Frame, now: Now) -> int:
     return min((limit_for(frame, now), *points, *_price_point(folded, frame, now)))
 
 
-def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
+def _facts(folded: FoldedBranch, frame: Frame, now: Now) -> TriggerFacts:
     shown, budget, output = folded.shown, frame.budget, lowered_output(frame, now)
     room = limit_for(frame, now) - frame.instructions - folded.lead.tokens
     unpruned = bisect_left(range(len(shown)), folded.pruned, key=folded.number)
@@ -336,19 +338,19 @@ def _facts(folded: Folded, frame: Frame, now: Now) -> TriggerFacts:
     )
 
 
-def _open_change(folded: Folded, now: Now) -> NewTopic | None:
+def _open_change(folded: FoldedBranch, now: Now) -> NewTopic | None:
     """The change of topic, unless a summary was made or undone since: a change is a reason only once."""
     is_done = now.topic is None or max(folded.settled, folded.declined) > now.topic.at
     return None if is_done else now.topic
 
 
-def _messages_to_refine(folded: Folded, room: int) -> int:
+def _messages_to_refine(folded: FoldedBranch, room: int) -> int:
     """Messages that do not fit, with those that were dropped before and that no summary describes yet."""
     leaving, last = folded.shown.suffix_within(room), folded.summaries[-1] if folded.summaries else None
     return leaving + (last.last - last.told_until if leaving and last else 0)
 
 
-def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
+def _by_price(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     """The reason if compacting now is cheaper than carrying the whole context along."""
     if now.moment != "before_call" or not frame.policy.by_price:
         return ""
@@ -362,7 +364,7 @@ def _by_price(folded: Folded, frame: Frame, now: Now) -> str:
     return ""
 
 
-def _price_point(folded: Folded, frame: Frame, now: Now) -> Iterator[int]:
+def _price_point(folded: FoldedBranch, frame: Frame, now: Now) -> Iterator[int]:
     """The size at which the prices say that compacting is cheaper than carrying the context along. It is not
     below the size that a compaction aims at.
     """

@@ -24,9 +24,9 @@ from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
 from refold.core.digest.terms import contains_separate_word
 from refold.core.digest.typed_text import is_client_summary, request_text
-from refold.core.fold import Folded, UserRequest
+from refold.core.fold import FoldedBranch, UserRequest
 from refold.core.stage import Item, handle_of
-from refold.core.stages.truncate import Mark, truncate
+from refold.core.stages.parts import Mark, truncate
 from refold.model.message import Message, visible
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
@@ -55,7 +55,7 @@ Shorten: TypeAlias = Callable[[UserRequest, str, int], str]
 
 
 def request_lines(
-    folded: Folded,
+    folded: FoldedBranch,
     shown: Sequence[Item],
     last: int,
     room: int,

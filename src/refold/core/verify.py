@@ -30,7 +30,7 @@ from refold.model.message import (
     ToolResult,
     holds_compaction,
 )
-from refold.model.window import Fixed, Ttl, Violation, Window
+from refold.model.window import FixedFields, Ttl, Violation, Window
 
 # Predicates over messages and parts
 
@@ -194,7 +194,7 @@ def count_breakpoints(parts: Iterable[Part]) -> int:
     return sum(len(breakpoints_of(part)) for part in parts if part.raw is not None)
 
 
-def count_fixed_breakpoints(fixed: Fixed) -> int:
+def count_fixed_breakpoints(fixed: FixedFields) -> int:
     """Number of cache breakpoints that the client put on tools and system prompt, and the automatic one at the end."""
     if not fixed.dialect.max_breakpoints:
         return 0

@@ -3,12 +3,11 @@
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.model.budget import Budget
 from refold.model.dialect import CHAT, Dialect
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
-from refold.model.window import Fixed, Window
+from refold.model.tokens import Budget, Usage
+from refold.model.window import FixedFields, Window
 from tests.core.conversations import TextCounter
 from tests.engine.action_player import Played
 from tests.engine.conversations import COUNTER
@@ -35,7 +34,7 @@ def chat(
 ) -> Played:
     """A conversation under a preset or policy, in which a character is a token unless a counter says otherwise."""
     policy = PRESETS[preset] if isinstance(preset, str) else preset
-    fixed = Fixed(dialect, (system("be kind"),))
+    fixed = FixedFields(dialect, (system("be kind"),))
     return Played(fixed, Budget(window=window, **budget), policy, counter, summarise)
 
 

@@ -5,8 +5,8 @@ import pytest
 from refold.core.policy import MessagesToRefine, RemainingTokens, TokenRatio
 from refold.core.presets.librechat import LIBRECHAT, PROMPTS, WITHOUT_SUMMARIES, policy_of_block, read_block
 from refold.core.stages import Trim
-from refold.model.budget import Share
 from refold.model.errors import ConfigError
+from refold.model.tokens import Share
 
 pytestmark = pytest.mark.feature("C16")
 

@@ -3,10 +3,9 @@ import re
 import pytest
 
 from refold.core.policy import UserBoundaryAfter
-from refold.model.budget import Tokens
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
+from refold.model.tokens import Tokens, Usage
 from tests.core.presets.preset_player import ask, changed, chat, estimated, tell, use_tool, written
 from tests.engine.conversations import agent_turn, give_up, size_of
 

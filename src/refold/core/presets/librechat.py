@@ -32,9 +32,9 @@ from refold.core.policy import (
 from refold.core.presets.policies import EMERGENCY, SUMMARY_SHARE
 from refold.core.prompts import Prompts, Recipe
 from refold.core.stages import Fade, Fit, Mask, Trim
-from refold.core.stages.truncate import COUNT_MARK
-from refold.model.budget import Share, Tokens
+from refold.core.stages.parts import COUNT_MARK
 from refold.model.errors import ConfigError
+from refold.model.tokens import Share, Tokens
 
 _MASK = Mask(at=0.8, floor=300, headroom=0.025, active=True, mark=COUNT_MARK)
 _FIT = Fit(result_share=0.3, input_share=0.15, floor=200, active=True, unread=False, mark=COUNT_MARK)

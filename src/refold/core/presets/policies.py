@@ -34,7 +34,7 @@ from refold.core.stages import (
     Supersede,
     Tiers,
 )
-from refold.model.budget import Share, Tokens
+from refold.model.tokens import Share, Tokens
 
 # Settings that presets share for cases that their systems leave open. If nothing makes the window
 # fit, the original systems give up or loop. This engine requires a window that fits, or a clear
