@@ -13,7 +13,7 @@ from msgspec import structs
 
 import refold
 from refold.cli.main import run
-from refold.gateway.metrics import PrometheusMetrics
+from refold.gateway.telemetry import PrometheusMetrics
 from refold.plugins.registry import Plugins, use
 from refold.testing import ScriptedUpstream, call, say
 from tests.gateway.conftest import served
@@ -227,8 +227,7 @@ def load_example():
 
 
 def plugins_of(plugin: refold.Plugin) -> Plugins:
-    from refold.plugins.guard import PluginGuard
-    from refold.plugins.registry import LoadedPlugin
+    from refold.plugins.registry import LoadedPlugin, PluginGuard
 
     return Plugins([LoadedPlugin(plugin, "a test", PluginGuard(plugin))])
 
@@ -325,6 +324,9 @@ def test_a_file_in_the_settings_is_loaded_and_a_broken_one_is_an_error(tmp_path,
     assert "harbour" in capsys.readouterr().out
     assert run(["plugins", "check", str(wrong)]) == 1
     assert "version 2 of the plugin protocols" in capsys.readouterr().err
+    wrong.write_text("import refold\n\ndef broken(:\n")
+    assert run(["plugins", "check", str(wrong)]) == 1
+    assert "SyntaxError at wrong.py:3" in capsys.readouterr().err
     monkeypatch.setenv("REFOLD_PLUGINS_FILES", str(wrong))
     assert run(["plugins", "list"]) == 1
     monkeypatch.setenv("REFOLD_PLUGINS_FILES", "")
@@ -332,6 +334,24 @@ def test_a_file_in_the_settings_is_loaded_and_a_broken_one_is_an_error(tmp_path,
     assert run(["serve", "--store", str(tmp_path)]) == 2
     assert "the required plugin 'harbour' is not loaded" in capsys.readouterr().err
     monkeypatch.delenv("REFOLD_PLUGINS_REQUIRED")
-    (tmp_path / "refold.toml").write_text(f'[plugins]\nfiles = ["{FILE}"]\n')
-    assert run(["plugins", "list"]) == 2
-    assert "must not name programs to run" in capsys.readouterr().err
+
+
+@pytest.mark.feature("X16")
+@pytest.mark.parametrize(
+    "line", [f'files = ["{FILE}"]', 'off = ["harbour"]', "required = []", "installed = false"]
+)
+def test_a_projects_file_can_neither_name_plugins_nor_switch_them_off(line, tmp_path, monkeypatch, capsys):
+    """What protects the user's data is the user's choice: the user requires the plugin `harbour`."""
+    own = tmp_path / "own.toml"
+    own.write_text(f'[plugins]\nfiles = ["{FILE}"]\nrequired = ["harbour"]\n')
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "refold.toml").write_text(f"[plugins]\n{line}\n")
+    monkeypatch.setenv("REFOLD_CONFIG", str(own))
+    monkeypatch.chdir(project)
+
+    for command in (["plugins", "list"], ["serve", "--store", str(tmp_path)], ["config", "check"]):
+        assert run(command) in (1, 2)
+        told = capsys.readouterr()
+        assert "must not choose the programs and plugins that run" in told.out + told.err
+        assert "refold.toml, line 2" in told.out + told.err

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import refold
-from refold.plugins.guard import PluginGuard
-from refold.plugins.registry import LoadedPlugin, Plugins, check_plugin, use
+from refold.plugins.registry import LoadedPlugin, PluginGuard, Plugins, check_plugin, use
 
 
 def using(*plugins: refold.Plugin) -> Plugins:

@@ -15,11 +15,12 @@ import refold
 from refold.core.verify import verify
 from refold.model.dialect import DIALECTS
 from refold.model.message import Message, Text, ToolCall, user
-from refold.plugins import RequestChange, map_texts
+from refold.plugins import Plugins, RequestChange, map_texts, use
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES, THREADS, run_text_work
 from refold.wire.message import decode_messages
 from tests.gateway.conftest import served
+from tests.gateway.test_admin import asked
 from tests.plugins.plugin_setup import plugin, using
 
 TURNS = 24
@@ -56,6 +57,10 @@ async def hangs_async(*_):
 
 def returns_garbage(*_):
     return [object(), 7, "x"]
+
+
+def returns_no_unicode(*_):
+    return "so \ud800"
 
 
 def returns_a_gigabyte(*_):
@@ -247,7 +252,9 @@ async def test_a_hostile_trigger_changes_nothing(trigger, caplog):
     assert "sesame" not in caplog.text
 
 
-@pytest.mark.parametrize("reason", ["now!", "x" * 100_000_000], ids=["always", "a flood"])
+@pytest.mark.parametrize(
+    "reason", ["now!", "x" * 100_000_000, "so \ud800"], ids=["always", "a flood", "no unicode"]
+)
 async def test_a_trigger_that_always_fires_neither_loses_nor_loops(reason):
     windows, stored, counts = await play(
         triggers={"before_call": lambda _: reason, "after_call": lambda _: reason}
@@ -260,22 +267,35 @@ async def test_a_trigger_that_always_fires_neither_loses_nor_loops(reason):
 
 @pytest.mark.parametrize(
     "counter",
-    [lambda _: -1, lambda _: 10**12, lambda _: "7", lambda _: True, raises],
-    ids=["negative", "huge", "text", "bool", "raises"],
+    [
+        *(lambda _: -1, lambda _: 0, lambda _: 10**12, lambda _: "7", lambda _: True, lambda _: 7.0),
+        *(lambda _: float("nan"), lambda _: None, raises),
+    ],
+    ids=["negative", "zero", "huge", "text", "bool", "float", "nan", "none", "raises"],
 )
 async def test_a_hostile_counter_is_replaced(counter, caplog):
     class Counter:
         source = "counted"
         text = message = staticmethod(counter)
 
-    windows, stored, _ = await play(counters={"gpt-*": Counter()})
+    windows, stored, counts = await play(counters={"gpt-*": Counter()})
+    use(Plugins())
+    own = refold.Conversation("gpt-4o", window=6_000, max_output=500)
+    await own.add("How many tokens are these?")
+    using(plugin(counters={"gpt-*": Counter()}))
+    other = refold.Conversation("gpt-4o", window=6_000, max_output=500)
+    await other.add("How many tokens are these?")
+
+    assert (await other.status()).tokens == (await own.status()).tokens > 0
+    assert sum(counts.values()) > 0
+    assert {name for name, *_ in counts} == {"test"}
 
     check_windows(windows)
     check_stored(stored)
     assert "plugin test, counter: " in caplog.text
 
 
-@pytest.mark.parametrize("function", ANYWHERE, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("function", [*ANYWHERE, returns_no_unicode], ids=lambda one: one.__name__)
 async def test_a_hostile_summariser_leaves_a_digest(function, monkeypatch, caplog):
     monkeypatch.setattr("refold.plugins.registry.SUMMARY_S", patience(function))
 
@@ -368,6 +388,61 @@ def cycle(request):
     return RequestChange(fields={"metadata": ring})
 
 
+def refuse_with_a_number(request):
+    return RequestChange(refusal=5)
+
+
+def refuse_with_bytes(request):
+    return RequestChange(refusal=b"no")
+
+
+def give_a_number_as_reason(request):
+    return RequestChange(fields={"user": "u"}, reason=5)
+
+
+def list_messages(request):
+    return RequestChange(messages=[*request.messages])
+
+
+def number_messages(request):
+    return RequestChange(messages=5)
+
+
+def list_fields(request):
+    return RequestChange(fields=["user"])
+
+
+def no_fields(request):
+    return RequestChange(fields=None)
+
+
+class Unequal(dict):
+    """A mapping that breaks when it is compared."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise RuntimeError("sesame")
+
+
+def break_comparisons(request):
+    return RequestChange(messages=Unequal({99_999: request.messages[0]}))
+
+
+def break_lengths(request):
+    class Endless(dict):
+        def __len__(self):
+            raise RuntimeError("sesame")
+
+    return RequestChange(fields=Endless())
+
+
+WRONG_TYPES = [
+    *(refuse_with_a_number, refuse_with_bytes, give_a_number_as_reason, list_messages, number_messages),
+    *(list_fields, no_fields, break_comparisons, break_lengths),
+]
+
+
 def mutate_request(request):
     request.messages.clear()
     request.fields.clear()
@@ -385,6 +460,7 @@ FILTERS = [
         forge_handle,
     ),
     *(empty_message, flood, flood_fields, change_model, change_list, no_json, cycle),
+    *WRONG_TYPES,
 ]
 
 
@@ -486,6 +562,30 @@ async def test_a_refusal_of_a_gigabyte_is_cut(point):
     assert (status, len(told) < 10_000) == (403, True)
     assert b"Fine." not in told
     assert plugins.counts == {("test", point.removeprefix("on_"), "refused"): 1}
+
+
+@pytest.mark.parametrize("point", ["on_request", "on_response"])
+async def test_a_refusal_that_is_no_valid_unicode_is_told(point):
+    answer = RequestChange(refusal="no \ud800 way") if point == "on_request" else "no \ud800 way"
+    using(plugin(timeout_s=60, **{point: lambda _: answer}))
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
+        status, _, told = await gate.post("/v1/chat/completions", request_body())
+
+    assert status == 403
+    assert b"refused by the plugin test: no ? way" in told
+
+
+async def test_a_reason_that_is_no_valid_unicode_is_stored():
+    def change(request):
+        return RequestChange(messages={1: {**request.messages[1], "content": "Q?"}}, reason="so \ud800")
+
+    using(plugin(timeout_s=60, on_request=change))
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
+        status, headers, _ = await gate.post("/v1/chat/completions", request_body())
+        _, found = await asked(gate, "GET", f"conversations/{headers['x-refold-conversation']}/receipts")
+
+    assert status == 200
+    assert '"so ?"' in json.dumps(found)
 
 
 async def test_a_request_filter_that_changes_what_it_was_shown_deep_inside_changes_no_byte():

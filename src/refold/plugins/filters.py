@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from refold.core.budget import NO_SEQ
-from refold.core.plugin_points import UnusableAnswer, checked_message, map_texts, stage_name
+from refold.core.plugin_points import UnusableAnswer, checked_message, map_texts, one_line, stage_name
 from refold.core.stage import Edit
 from refold.core.verify import is_refused, verify
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import PluginError, PluginRefused, WireError
-from refold.model.message import Message, Part, Text, ToolCall, system, visible
+from refold.model.message import Message, Part, Text, ToolCall, system
 from refold.plugins.plugin import FilterRequest, FilterResponse, RequestChange
 from refold.plugins.registry import Plugins
 from refold.ports.models import Ask, Upstream
@@ -112,7 +112,7 @@ async def filter_request(
             dialect.name, model, read.messages, read.fields, conversation, owner, is_summary
         )
         answer = await one.guard.call("request", partial(function, request), _checked_answer)
-        if answer is None or answer == RequestChange():
+        if answer is None:
             continue
         if answer.refusal:
             one.guard.take_back("request")
@@ -149,14 +149,22 @@ async def filter_response(plugins: Plugins, response: FilterResponse) -> None:
 
 
 def _refusal(plugin: str, text: str) -> PluginRefused:
-    shown = " ".join(visible(text[:MAX_TEXT]).split())
-    return PluginRefused(f"refused by the plugin {plugin}: {shown}")
+    return PluginRefused(f"refused by the plugin {plugin}: {one_line(text, MAX_TEXT)}")
 
 
 def _checked_answer(answer: object) -> RequestChange | None:
-    if answer is None or isinstance(answer, RequestChange):
-        return answer
-    raise UnusableAnswer("a request filter returns None or a RequestChange")
+    """The changes, of the types that they declare; None if there are none."""
+    if answer is None:
+        return None
+    if not isinstance(answer, RequestChange):
+        raise UnusableAnswer("a request filter returns None or a RequestChange")
+    texts: tuple[object, ...] = answer.refusal, answer.reason
+    if not all(isinstance(one, str) for one in texts):
+        raise UnusableAnswer("a refusal and a reason are texts")
+    tables: tuple[object, ...] = answer.messages, answer.fields
+    if not all(isinstance(one, Mapping) for one in tables):
+        raise UnusableAnswer("the changes map indices to messages, and names to values")
+    return answer if answer.refusal or len(answer.messages) or len(answer.fields) else None
 
 
 def _checked_refusal(answer: object) -> str:
@@ -184,9 +192,6 @@ def _applied(done: FilteredRequest, answer: RequestChange, dialect: Dialect, plu
     Raises:
         UnusableAnswer: one of them cannot be used; then none is.
     """
-    given: tuple[object, ...] = answer.messages, answer.fields
-    if not all(isinstance(one, Mapping) for one in given):
-        raise UnusableAnswer("the changes map indices to messages, and names to values")
     _size([*answer.messages.values(), *answer.fields.values()], len(done.body) + MAX_MORE_BYTES)
     fields = cast("dict[str, Any]", FIELDS.decode(done.body))
     items, changed = _changed_items(_items(fields[dialect.messages_key]), answer, dialect, plugin)
@@ -220,7 +225,7 @@ def _changed_items(
     old, new = _messages(before, dialect), _messages(after, dialect)
     if len(old) != len(new):
         raise UnusableAnswer("a message has become several, or none")
-    reason = " ".join(visible(str(answer.reason)[:MAX_TEXT]).split())
+    reason = one_line(answer.reason, MAX_TEXT)
     for index in sorted(answer.messages):
         if old[index].bare() == new[index].bare():
             after[index] = before[index]

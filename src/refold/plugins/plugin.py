@@ -97,6 +97,9 @@ class ChatCommand(Protocol):
     @property
     def summary(self) -> str: ...
 
+    @property
+    def aliases(self) -> Sequence[str]: ...
+
 
 StoreOpener: TypeAlias = Callable[[str], Awaitable[Store]]
 """Opens the store that a URL names."""

@@ -1,7 +1,8 @@
-"""Loads plugins, checks what they declare, and holds those in use.
+"""Loads plugins, checks what they declare, holds those in use, and calls their code.
 
-`load_plugins` finds them by the entry points of installed packages and by files, and makes them the active ones of this process. Every part of Refold that
-has a point asks `active()`. A plugin with a fault in its declaration is left out as a whole, with a warning.
+`load_plugins` finds them by the entry points of installed packages and by files, and makes them the active
+ones of this process. Every part of Refold that has a point asks `active()`. A plugin with a fault in its
+declaration is left out as a whole, with a warning. `PluginGuard` calls the code of one plugin.
 """
 
 from __future__ import annotations
@@ -25,18 +26,34 @@ from refold.core.presets import PRESETS
 from refold.model.errors import ConfigError, SummaryError, error_location
 from refold.model.message import Message
 from refold.model.tokens import CountSource, TokenCounter
-from refold.plugins.guard import PluginGuard, PluginOutcome
 from refold.plugins.plugin import API, GROUP, ChatCommand, Plugin, StoreOpener
 from refold.ports.models import SummaryFunction
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+import asyncio
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from inspect import isawaitable
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+from refold.model.errors import PluginError
 
 _log = logging.getLogger("refold")
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}\Z")
 SCHEME = re.compile(r"[a-z][a-z0-9+-]{1,30}\Z")
 OWN_SCHEMES = frozenset(("sqlite", "memory", "postgres", "postgresql", "file", "http", "https"))
+OWN_COMMANDS = frozenset(
+    (
+        *("/status", "/new", "/clear", "/compact", "/prune", "/prune-tools", "/resume", "/abort", "/stop"),
+        *("/cancel", "/context", "/undo", "/diff", "/model", "/preset", "/recall", "/search", "/help"),
+        *("/exit", "/quit"),
+    )
+)
+"""The names and aliases in `refold.chat.commands.COMMANDS`, which is above this module."""
 MAX_TIMEOUT_S = 600.0
 SUMMARY_S = 300.0
 """Seconds for a summary. Nobody waits so long: the conversation goes on meanwhile."""
@@ -60,6 +77,8 @@ class PluginProblem(Struct, frozen=True):
 
     source: str
     reason: str
+    name: str = ""
+    """That of its entry point; none for a file."""
 
 
 class Plugins:
@@ -145,6 +164,10 @@ def _guarded_writer(function: SummaryFunction, guard: PluginGuard) -> SummaryFun
 def _checked_summary(answer: object) -> str:
     if not isinstance(answer, str) or len(answer) > MAX_SUMMARY:
         raise UnusableAnswer("a summariser returns a text of a possible length")
+    try:
+        answer.encode()
+    except UnicodeEncodeError:
+        raise UnusableAnswer("a summary is not valid Unicode") from None
     return answer
 
 
@@ -157,14 +180,16 @@ class GuardedCounter:
         self.source: CountSource = "estimated" if getattr(counter, "source", "") == "estimated" else "counted"
 
     def text(self, text: str, /) -> int:
-        found = self._count(lambda counter: counter.text(text), len(text))
+        found = self._count(lambda counter: counter.text(text), len(text), is_blank=text.isspace())
         return self._own().text(text) if found is None else found
 
     def message(self, message: Message, /) -> int:
         found = self._count(lambda counter: counter.message(message), message.characters)
         return self._own().message(message) if found is None else found
 
-    def _count(self, count: Callable[[TokenCounter], object], characters: int) -> int | None:
+    def _count(
+        self, count: Callable[[TokenCounter], object], characters: int, *, is_blank: bool = False
+    ) -> int | None:
         if self._counter is None:
             return None
         try:
@@ -172,8 +197,10 @@ class GuardedCounter:
         except Exception as error:  # noqa: BLE001  # code of others
             self._guard.fault("counter", "raised", error_location(error))
         else:
-            # No token is longer than a thousand characters, and no message has more than a few tokens for each.
-            if type(found) is int and characters // 1_000 <= found <= 16 * characters + 10_000:
+            # No token is longer than a thousand characters, so a text has one at least; some vocabularies have none for spaces.
+            # And no message has more than a few tokens for each character.
+            least = 0 if is_blank else -(-characters // 1_000)
+            if type(found) is int and least <= found <= 16 * characters + 10_000:
                 return found
             self._guard.fault("counter", "unusable", "it returned no possible number of tokens")
         self._counter = None
@@ -238,16 +265,17 @@ def find_plugins(
 ) -> Plugins:
     """Load plugins without using them."""
     left_out, loaded, problems = {*off}, dict[str, LoadedPlugin](), list[PluginProblem]()
-    for source, load in _sources(files, installed=installed):
+    for source, name, load in _sources(files, installed=installed):
         try:
             plugin = check_plugin(load())
             if plugin.name in left_out:
                 continue
             _check_names(plugin, loaded)
         except ConfigError as error:
-            problems.append(PluginProblem(source, error.message))
+            problems.append(PluginProblem(source, error.message, name))
         except (Exception, SystemExit) as error:  # noqa: BLE001  # code of others runs when it is imported
-            problems.append(PluginProblem(source, f"it cannot be imported: {error_location(error)}"))
+            reason = f"it cannot be imported: {error_location(error)}"
+            problems.append(PluginProblem(source, reason, name))
         else:
             loaded[plugin.name] = LoadedPlugin(plugin, source, PluginGuard(plugin))
     return Plugins([*loaded.values()], problems)
@@ -255,14 +283,14 @@ def find_plugins(
 
 def _sources(
     files: Iterable[str | PathLike[str]], *, installed: bool
-) -> Iterator[tuple[str, Callable[[], object]]]:
+) -> Iterator[tuple[str, str, Callable[[], object]]]:
     if installed:
         from importlib.metadata import entry_points  # here: it takes longer to import than this module
 
         for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
-            yield _source(point), point.load
+            yield _source(point), point.name, point.load
     for file in files:
-        yield str(file), partial(load_file, file)
+        yield str(file), "", partial(load_file, file)
 
 
 def _source(point: EntryPoint) -> str:
@@ -352,7 +380,12 @@ def _is_counter(value: object) -> bool:
 
 
 def _is_command(value: object) -> bool:
-    return isinstance(getattr(value, "name", None), str) and callable(getattr(value, "run", None))
+    texts = (getattr(value, name, None) for name in ("name", "summary", "usage"))
+    return (
+        all(isinstance(text, str) for text in texts)
+        and _are(getattr(value, "aliases", None), lambda name: isinstance(name, str))
+        and callable(getattr(value, "run", None))
+    )
 
 
 def _are(values: object, check: Callable[[object], bool]) -> bool:
@@ -374,7 +407,193 @@ def _check_names(plugin: Plugin, loaded: Mapping[str, LoadedPlugin]) -> None:
         "preset": ({*plugin.presets}, {*PRESETS, *(name for one in known for name in one.presets)}),
         "store": ({*plugin.stores}, {*OWN_SCHEMES, *(name for one in known for name in one.stores)}),
         "summariser": ({*plugin.summarisers}, {name for one in known for name in one.summarisers}),
+        "command": ({*_typed(plugin)}, {*OWN_COMMANDS, *(name for one in known for name in _typed(one))}),
     }
     for kind, (own, theirs) in taken.items():
         if both := own & theirs:
             raise ConfigError(f"there is a {kind} {min(both)!r} already")
+
+
+def _typed(plugin: Plugin) -> Iterator[str]:
+    """The names and aliases of the commands."""
+    for command in plugin.commands:
+        yield from (command.name, *command.aliases)
+
+
+T = TypeVar("T")
+PluginOutcome: TypeAlias = Literal["ok", "raised", "late", "unusable", "off", "refused"]
+"""How a call ended: `late` passed its deadline, `off` was not made because an earlier one has not ended, `unusable`
+returned something that is not used, `refused` ended the request by the plugin's own wish."""
+
+
+class _Call:
+    """One call in a thread."""
+
+    def __init__(self, function: Callable[[], object], done: Callable[[], None]) -> None:
+        self.answer: object = None
+        self.error: BaseException | None = None
+        self._function, self._done = function, done
+
+    def run(self) -> None:
+        try:
+            answer = self._function()
+            self.answer = asyncio.run(_awaited(answer)) if isawaitable(answer) else answer
+        except BaseException as error:  # noqa: BLE001  # code of others: also SystemExit
+            self.error = error
+        finally:
+            self._done()
+
+
+async def _awaited(answer: Any) -> object:
+    return await answer
+
+
+class _LeftCall(NamedTuple):
+    """A call whose caller was cancelled before the deadline."""
+
+    point: PluginPoint
+    thread: threading.Thread
+    ends: float
+    """The deadline, by the monotonic clock."""
+
+
+class PluginGuard:
+    """Calls one plugin with a deadline, never in the event loop, and counts the outcomes by point.
+
+    Each call runs in a daemon thread of its own; a coroutine gets an event loop there. After the deadline the
+    caller goes on, and the plugin is not called again until the thread has ended. So a plugin that hangs costs one
+    deadline for each call that was in progress, and as many threads. A call whose caller is cancelled keeps its
+    deadline. Python cannot stop a thread: code that holds the interpreter lock (a regular expression without end)
+    or takes all memory stops the process, whatever is done here.
+    """
+
+    def __init__(self, plugin: Plugin) -> None:
+        self.plugin = plugin
+        self.counts: Counter[tuple[PluginPoint, PluginOutcome]] = Counter()
+        self._late: list[threading.Thread] = []
+        self._left: list[_LeftCall] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, point: PluginPoint, call: Callable[[], object], check: Callable[[Any], T]) -> T | None:
+        """Call it, and wait. See `refold.core.plugin_points.Guard`."""
+        if self.is_stuck:
+            self.fault(point, "off", "an earlier call has not ended")
+            return None
+        done = threading.Event()
+        made = _Call(call, done.set)
+        thread = self._start(made, point)
+        if not done.wait(self.plugin.timeout_s):
+            self._give_up(point, thread)
+            return None
+        return self._read(point, made, check)
+
+    async def call(
+        self,
+        point: PluginPoint,
+        call: Callable[[], object],
+        check: Callable[[Any], T],
+        *,
+        timeout_s: float | None = None,
+    ) -> T | None:
+        """The same without blocking the event loop; `timeout_s` replaces the plugin's own."""
+        if self.is_stuck:
+            self.fault(point, "off", "an earlier call has not ended")
+            return None
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the event loop was closed: nobody waits
+                loop.call_soon_threadsafe(done.set)
+
+        made = _Call(call, tell)
+        limit_s = timeout_s or self.plugin.timeout_s
+        ends = time.monotonic() + limit_s
+        thread = self._start(made, point)
+        try:
+            async with asyncio.timeout(limit_s):
+                await done.wait()
+        except asyncio.CancelledError:  # the client has gone, and the thread may hang
+            with self._lock:
+                self._left.append(_LeftCall(point, thread, ends))
+            loop.call_later(max(0.0, ends - time.monotonic()), self._note_left)
+            raise
+        except TimeoutError:
+            self._give_up(point, thread, timeout_s)
+            return None
+        return self._read(point, made, check)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a call that passed its deadline is still running."""
+        self._note_left()
+        with self._lock:
+            self._late = [thread for thread in self._late if thread.is_alive()]
+            return bool(self._late)
+
+    def fault(self, point: PluginPoint, outcome: PluginOutcome, why: str) -> None:
+        """Count and log a call that failed.
+
+        Raises:
+            PluginError: the plugin fails closed.
+        """
+        with self._lock:
+            self.counts[point, outcome] += 1
+        is_closed = self.plugin.fails == "closed" and point in ("request", "response", "stage", "trigger")
+        follows = "the request ends" if is_closed else "it is skipped"
+        _log.warning("plugin %s, %s: %s; %s", self.plugin.name, point, why, follows)
+        if is_closed:
+            raise PluginError(f"the plugin {self.plugin.name} failed, and no request is sent without it")
+
+    def note(self, point: PluginPoint, outcome: PluginOutcome = "ok") -> None:
+        """Count a call that was made elsewhere."""
+        with self._lock:
+            self.counts[point, outcome] += 1
+
+    def take_back(self, point: PluginPoint) -> None:
+        """Count a call no longer as `ok`: its answer refuses, or a later check has found it unusable."""
+        with self._lock:
+            self.counts[point, "ok"] -= 1
+            if not self.counts[point, "ok"]:
+                del self.counts[point, "ok"]
+
+    def _start(self, made: _Call, point: PluginPoint) -> threading.Thread:
+        thread = threading.Thread(
+            target=made.run, name=f"refold-plugin-{self.plugin.name}-{point}", daemon=True
+        )
+        thread.start()
+        return thread
+
+    def _give_up(self, point: PluginPoint, thread: threading.Thread, timeout_s: float | None = None) -> None:
+        with self._lock:
+            self._late.append(thread)
+        self.fault(point, "late", f"no answer within {timeout_s or self.plugin.timeout_s:g} s")
+
+    def _note_left(self) -> None:
+        """Count the calls that were left by their callers and have passed their deadlines as late. No request ends: none waits."""
+        now = time.monotonic()
+        with self._lock:
+            running = [one for one in self._left if one.thread.is_alive()]
+            self._left = [one for one in running if one.ends > now]
+            late = [one for one in running if one.ends <= now]
+            self._late += [one.thread for one in late]
+            for one in late:
+                self.counts[one.point, "late"] += 1
+        for one in late:
+            _log.warning(
+                "plugin %s, %s: no answer in time, and its caller has gone", self.plugin.name, one.point
+            )
+
+    def _read(self, point: PluginPoint, made: _Call, check: Callable[[Any], T]) -> T | None:
+        if made.error is not None:
+            self.fault(point, "raised", error_location(made.error))
+            return None
+        try:
+            found = check(made.answer)
+        except UnusableAnswer as error:
+            self.fault(point, "unusable", str(error))
+            return None
+        except Exception as error:  # noqa: BLE001  # an answer of others may break any reading of it
+            self.fault(point, "unusable", f"its answer cannot be read ({type(error).__name__})")
+            return None
+        self.note(point)
+        return found

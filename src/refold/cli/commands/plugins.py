@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct, structs
@@ -105,7 +105,8 @@ def check(
     else:
         found = find_plugins_here()
         found = Plugins(
-            [one for one in found if what in ("", one.plugin.name)], () if what else found.problems
+            [one for one in found if what in ("", one.plugin.name)],
+            [one for one in found.problems if what in ("", one.name, one.source.partition(" ")[0])],
         )
     trials = [
         Trial(plain(one.source), "load", passed=False, detail=plain(one.reason)) for one in found.problems
@@ -158,20 +159,20 @@ async def try_plugin(one: LoadedPlugin) -> list[Trial]:
     for preset in ("refold", *plugin.presets):
         for wire in FORMATS:
             try:
-                await _play(one, preset, wire)
-            except PluginError as error:
-                problems.append(Trial(name, "request", passed=False, detail=f"{wire}: {error.message}"))
+                problems += [
+                    Trial(name, point, passed=False, detail=f"{wire}: {error.message}")
+                    for point, error in await _play(one, preset, wire)
+                ]
             except RefoldError as error:
-                problems.append(
-                    Trial(name, f"preset {preset}", passed=False, detail=f"{wire}: {error.message}")
-                )
+                point = "compaction" if isinstance(error, PluginError) else f"preset {preset}"
+                problems.append(Trial(name, point, passed=False, detail=f"{wire}: {error.message}"))
     for summariser in plugin.summarisers:
         await _summarise(summariser)
     return [*problems, *_counted(one), *_declared(one)]
 
 
-async def _play(one: LoadedPlugin, preset: str, wire: str) -> None:
-    """Play a conversation, and show its window to the filters."""
+async def _play(one: LoadedPlugin, preset: str, wire: str) -> list[tuple[str, PluginError]]:
+    """Play a conversation, and show its window to the filters. Return the errors of the filters, each with its point."""
     import msgspec
 
     from refold.engine.conversation import Conversation
@@ -191,9 +192,19 @@ async def _play(one: LoadedPlugin, preset: str, wire: str) -> None:
             await talk.add(message)
         fields = await talk.context()
         body = msgspec.json.encode({"model": model, **fields})
-        await filter_request(Plugins([one]), body, dialect, model=model, conversation=talk.id)
         reply = [{"role": "assistant", "content": "Done."}]
-        await filter_response(Plugins([one]), FilterResponse(dialect.name, model, reply))
+        shown = FilterResponse(dialect.name, model, reply)
+        tries: dict[str, Coroutine[Any, Any, object]] = {
+            "request": filter_request(Plugins([one]), body, dialect, model=model, conversation=talk.id),
+            "response": filter_response(Plugins([one]), shown),
+        }
+        errors = list[tuple[str, PluginError]]()
+        for point, filtering in tries.items():
+            try:
+                await filtering
+            except PluginError as error:
+                errors.append((point, error))
+        return errors
 
 
 def _sample(wire: str) -> list[Message]:
@@ -255,5 +266,9 @@ def _declared(one: LoadedPlugin) -> Iterator[Trial]:
             except ConfigError as error:
                 passed, detail = point != "commands", error.message
             yield Trial(name, point, passed=passed, detail=detail)
-        elif point in ("presets", "counters"):
-            yield Trial(name, point, passed=not one.guard.counts["counter", "raised"], detail="used")
+        elif point == "presets" or (point == "counters" and not _is_counter_replaced(one)):
+            yield Trial(name, point, passed=True, detail="used")
+
+
+def _is_counter_replaced(one: LoadedPlugin) -> bool:
+    return any(point == "counter" for point, _ in one.guard.counts)  # only faults of counters are counted

@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 import pytest
 
 from refold.model.errors import PluginError
-from refold.plugins.guard import PluginGuard
+from refold.plugins.registry import PluginGuard
 from tests.plugins.plugin_setup import plugin
 
 
