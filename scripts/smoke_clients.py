@@ -6,6 +6,7 @@
 
 To install them into a folder of their own:
   cd DIR && npm install @anthropic-ai/claude-code @openai/codex opencode-ai @continuedev/cli cline openai @anthropic-ai/sdk
+  npm install --prefix DIR @librechat/agents      (the part of LibreChat that asks a model; it needs no database)
   npm install --prefix DIR @aaif/goose-binary-linux-x64 && ln -s ../@aaif/goose-binary-linux-x64/bin/goose DIR/node_modules/.bin/
   python3 -m venv DIR/llm && DIR/llm/bin/pip install llm openai anthropic
   python3 -m venv DIR/aider && DIR/aider/bin/pip install aider-chat
@@ -99,6 +100,14 @@ def question(turn: int) -> str:
     return f"Note {turn}:\n{note(turn)}\nGo on with the next one."
 
 
+LOG = "log.txt"
+
+
+def log_after(turns: int) -> str:
+    """What the file of a client that edits has after this many replies."""
+    return "".join(f"Note {number} is read.\n" for number in range(turns))
+
+
 # The provider
 
 
@@ -119,7 +128,8 @@ class Provider:
         self.main.append(received)
         done = len(self.main)
         if done > self.rounds:
-            return say(f"I have read it: {prose(done, 30)}.")
+            edit = f"\n\n{LOG}\n```\n{log_after(done)}```\n" if (self.folder / LOG).exists() else ""
+            return say(f"I have read it: {prose(done, 30)}.{edit}")
         thoughts = (think(f"Note {done - 1} is next."),) if _thinks(received) else ()
         found = self._read(tools, self.folder / f"note-{done - 1:02}.txt")
         if found is None:
@@ -264,6 +274,25 @@ for (const content of texts) {
   said.push({ role: "assistant", content: reply });
 }
 """
+LIBRECHAT = """
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+const [url, clients] = process.argv.slice(2), find = createRequire(clients + "/"), messages = [];
+const { HumanMessage } = find("@langchain/core/messages"), { tool } = find("@langchain/core/tools");
+const { Providers, Run } = find("@librechat/agents");
+const schema = { type: "object", properties: { path: { type: "string" } }, required: ["path"] };
+const read = tool(({ path }) => readFileSync(path, "utf8"), { name: "read_file", description: "Reads a file.", schema });
+const configuration = { baseURL: url + "/v1", defaultHeaders: { "X-Refold-Conversation": "harbour" } };
+const llmConfig = { provider: Providers.OPENAI, model: "gpt-4o", apiKey: "any", streaming: true, maxRetries: 0, configuration };
+for (const text of JSON.parse(readFileSync(0, "utf8"))) {
+  const graphConfig = { type: "standard", instructions: "You keep the books.", tools: [read], llmConfig };
+  const run = await Run.create({ runId: crypto.randomUUID(), graphConfig, skipCleanup: true });
+  messages.push(new HumanMessage(text));
+  const options = { streamMode: "values", version: "v2", recursionLimit: 200, configurable: { thread_id: "harbour" } };
+  await run.processStream({ messages }, options);
+  messages.push(...run.getRunMessages());
+}
+"""
 CODEX = """
 model = "gpt-5"
 model_provider = "refold"
@@ -329,6 +358,12 @@ def node_sdk(code: str, kind: str) -> Callable[[Session], None]:
         session.run(str(script), session.url, kind, str(session.clients), text=session.texts)
 
     return play
+
+
+def librechat(session: Session) -> None:
+    script = session.folder / "session.mjs"
+    script.write_text(LIBRECHAT)
+    session.run(str(script), session.url, str(session.clients), text=json.dumps([TASK, LAST]))
 
 
 def claude_code(session: Session) -> None:
@@ -427,14 +462,17 @@ def llm(session: Session) -> None:
 
 
 def aider(session: Session) -> None:
-    options = ["--model", "openai/gpt-4o", "--openai-api-base", f"{session.url}/v1", "--edit-format", "ask"]
+    """One run, as a person types: every reply edits a file."""
+    log = session.folder / LOG
+    log.write_text("")
+    options = ["--model", "openai/gpt-4o", "--openai-api-base", f"{session.url}/v1", "--edit-format", "whole"]
     options += ["--no-git", "--yes-always", "--no-check-update", "--analytics-disable", "--map-tokens", "0"]
     options += ["--no-show-model-warnings", "--no-show-release-notes", "--no-pretty", "--no-detect-urls"]
-    options += ["--restore-chat-history", "--max-chat-history-tokens", "1000000"]
-    for turn in range(session.turns):
-        (session.folder / "message.txt").write_text(question(turn))
-        session.run(*options, "--message-file", str(session.folder / "message.txt"))
-    session.run(*options, "--message", LAST)
+    options += ["--no-fancy-input", "--max-chat-history-tokens", "1000000", LOG]
+    lines = [*(question(turn).replace("\n", " ") for turn in range(session.turns)), LAST, "/exit"]
+    session.run(*options, text="\n".join(lines) + "\n")
+    if log.read_text() != log_after(session.turns + 1):
+        raise ClientFailed("the edits are not all in the file")
 
 
 class Client(Struct):
@@ -457,6 +495,7 @@ CLIENTS = {
     "continue": Client("cn", continue_cli, 24_000, rounds=30),
     "cline": Client("cline", cline, 24_000, rounds=30),
     "goose": Client("goose", goose, 24_000, rounds=30),
+    "librechat agents": Client("node", librechat, 24_000, "@librechat/agents", rounds=30),
     "aider": Client("aider", aider, 8_000),
     "llm": Client("llm", llm, 8_000),
     "openai-python chat": Client(PYTHON, python_sdk(PYTHON_OPENAI, "chat"), 8_000, "openai"),

@@ -16,6 +16,7 @@ import pytest
 
 from refold.cli.main import run
 from refold.engine.engine import Engine
+from tests.bad_queries import BAD_QUERIES
 from tests.damage import damage
 from tests.program import command
 
@@ -307,3 +308,19 @@ async def test_the_page_shows_settings_that_work_and_the_tools_that_there_are(st
     for tool in tools:
         (row,) = re.findall(rf"^\| `{tool.name}` \| (.*?) \|", page, re.MULTILINE)
         assert set(re.findall(r"`(\w+)`", row)) == set(tool.input_schema["properties"])
+
+
+async def test_whatever_is_searched_for_gives_results_or_a_clear_word(store):
+    async with in_process(store) as ask:
+        for words in BAD_QUERIES:
+            if "\ud800" not in words:  # JSON of the protocol has no half of a pair
+                assert await ask("search", words=words)
+        with pytest.raises(Refused, match="there is nothing to search for"):
+            await ask("search", words=" ")
+
+
+async def test_a_date_without_words_lists_what_was_said_then(store):
+    async with in_process(store) as ask:
+        assert "rhubarb" in await ask("search", words="after:2020", conversation="recipes")
+        nothing = await ask("search", words="before:2001")
+    assert nothing == "Nothing was said at this time. Days begin at midnight UTC."

@@ -14,6 +14,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -21,6 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from refold.core.identity import chain_of, extend_chain, start_chain
+from refold.core.policy import Policy
+from refold.engine.engine import MAX_ID
 from refold.engine.settings import SystemPrompt
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, InvalidWindow, NotAnOverflow, StoreError, WireError
@@ -36,9 +39,9 @@ _log = logging.getLogger("refold")
 
 OPEN_BRANCHES = 256
 """Branches held open, the least recently used are closed first. A named one is read from the store when it is used again."""
-Terms: TypeAlias = tuple[str, int | None, int | None]
-"""The model of a call, its output in tokens, and the window of the model."""
-NO_TERMS: Terms = ("", None, None)
+Terms: TypeAlias = tuple[str, int | None, int | None, int]
+"""The model of a call, its output in tokens, the window of the model, and the number of the table's settings."""
+NO_TERMS: Terms = ("", None, None, 0)
 UNNAMED = "call-"
 """The beginning of the names of conversations that were given none."""
 PASSED_ON = (WireError, StoreError, InvalidWindow)
@@ -180,7 +183,7 @@ class HistoryTable:
 
     A call with a name belongs to the conversation of that name, also after a restart of the program. A call without one is recognised
     by its messages while the program runs: it continues a conversation if it repeats it up to a reply. `summariser_for` returns the
-    summariser of the conversations with a model.
+    summariser of the conversations with a model. `policy` is that of the conversations; by default the engine's.
     """
 
     def __init__(
@@ -189,6 +192,7 @@ class HistoryTable:
         *,
         format: str = "chat",  # noqa: A002  # the word users know
         summariser_for: Callable[[str], Summariser] | None = None,
+        policy: Policy | None = None,
     ) -> None:
         if engine is not None and not isinstance(engine, Engine):
             raise ConfigError(
@@ -200,12 +204,22 @@ class HistoryTable:
         self.format, self._dialect = format, _dialect(format)
         self._branches: OrderedDict[tuple[str, str], _OpenBranch] = OrderedDict()
         self._lock = threading.RLock()
+        self.policy, self._settings = policy, 1
+
+    def change_settings(self, policy: Policy | None) -> None:
+        """Use another policy, and the summarisers that `summariser_for` returns from now on, with the next call of every
+        conversation. A call that was prepared goes on with its own.
+        """
+        with self._lock:
+            self.policy = policy
+            self._settings += 1
 
     def prepare(
         self,
         messages: Sequence[object],
         *,
         name: str = "",
+        owner: str = "",
         system: SystemPrompt = None,
         tools: Sequence[object] = (),
         model: str = "",
@@ -217,6 +231,7 @@ class HistoryTable:
         Args:
             messages: the whole history in the format of the table, without its system prompt.
             name: the name of the conversation; by default it is recognised by its messages.
+            owner: whose conversations a call without a name may continue; their names begin with it.
             system: the system prompt: see `Conversation.set_system`.
             tools: the tool definitions.
             model: the model that is asked; by default the engine's.
@@ -232,7 +247,8 @@ class HistoryTable:
         try:
             read = [read_message(one, self._dialect) for one in given]
             with self._lock:
-                branch = self._take(read, name, system, tools, (model, max_output, window))
+                terms = (model, max_output, window, self._settings)
+                branch = self._take(read, name, owner, system, tools, terms)
             fields = branch.conversation.context()
         except PASSED_ON as error:
             _log.warning("a request was passed on unchanged: %s", error.message)
@@ -289,19 +305,24 @@ class HistoryTable:
         self,
         messages: Sequence[Message],
         name: str,
+        owner: str,
         system: SystemPrompt,
         tools: Sequence[object],
         terms: Terms,
     ) -> _OpenBranch:
         """Add the new messages of a history to its branch."""
         chain = [*chain_of(messages)]
-        found = self._find(name, chain, terms) or self._open(f"{UNNAMED}{uuid4().hex[:12]}", "", terms)
+        unnamed = named_by_client(owner, UNNAMED)
+        found = self._find(name, unnamed, chain, terms)
+        found = found or self._open(f"{unnamed}{uuid4().hex[:12]}", "", terms)
         known, size = _common(found, chain)
         if size != found.conversation.size:
             branch = self.engine.fork(found.name, size, branch=found.conversation.branch)
             found = self._open(found.name, branch, terms)
         if found.terms != terms:
+            known_sizes = found.sizes
             found = self._open(found.name, found.conversation.branch, terms)
+            found.sizes = known_sizes | found.sizes  # with the short forms, which are not stored
         if (spelled := _spelled(system)) != found.system:
             found.conversation.set_system(system)
             found.system = spelled
@@ -320,14 +341,14 @@ class HistoryTable:
             self._branches.popitem(last=False)
         return found
 
-    def _find(self, name: str, chain: Sequence[bytes], terms: Terms) -> _OpenBranch | None:
+    def _find(self, name: str, unnamed: str, chain: Sequence[bytes], terms: Terms) -> _OpenBranch | None:
         """Return the branch with the longest common prefix."""
         if name:
             branches = [one for (owner, _), one in self._branches.items() if owner == name]
             branches = branches or [self._open(name, "", terms)]
             return max(branches, key=lambda one: _common(one, chain)[0])
-        unnamed = [one for one in self._branches.values() if one.name.startswith(UNNAMED)]
-        return self._recognised(chain, unnamed)
+        among = [one for one in self._branches.values() if one.name.startswith(unnamed)]
+        return self._recognised(chain, among)
 
     def _recognised(self, chain: Sequence[bytes], among: Sequence[_OpenBranch]) -> _OpenBranch | None:
         """Return the branch that a history repeats up to a reply, or that ends where it goes on. Equal openings alone do not
@@ -343,7 +364,7 @@ class HistoryTable:
 
     def _open(self, name: str, branch: str, terms: Terms) -> _OpenBranch:
         """Open a branch, and read the hashes of its messages."""
-        model, max_output, window = terms
+        model, max_output, window, _ = terms
         summariser = self._summariser_for(model) if self._summariser_for and model else None
         talk = self.engine.conversation(
             name,
@@ -353,6 +374,7 @@ class HistoryTable:
             window=window,
             summariser=summariser,
             format=self.format,
+            policy=self.policy,
         )
         opened = _OpenBranch(talk, {}, terms, _spelled(None), _spelled([]))
         if talk.size:
@@ -361,6 +383,21 @@ class HistoryTable:
             messages = [one for one in stored if one is not None]
             opened.note([*chain_of(messages)], messages, 0)
         return opened
+
+
+def named_by_client(owner: str, name: str) -> str:
+    """Return the name of a client's conversation in a store of many clients: behind its owner. A name that no conversation can
+    have is replaced by its hash, as in the gateway.
+    """
+    if len(owner) > MAX_ID // 2 or not owner.isprintable():
+        owner = _hashed(owner)
+    prefix = f"{owner}/" if owner else ""
+    is_valid = len(prefix + name) <= MAX_ID and name.isprintable() and name.strip()
+    return prefix + (name if is_valid else _hashed(name))
+
+
+def _hashed(name: str) -> str:
+    return sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _dialect(name: str) -> Dialect:

@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -24,8 +25,14 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core import presets
-from refold.core.policy import TokenRatio
-from refold.integrations.histories import HistoryTable, PreparedCall, as_usage, split_prompt
+from refold.core.policy import Policy, TokenRatio
+from refold.integrations.histories import (
+    HistoryTable,
+    PreparedCall,
+    as_usage,
+    named_by_client,
+    split_prompt,
+)
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, MissingExtra, RefoldError, UpstreamError
 from refold.model.message import assistant
@@ -47,9 +54,13 @@ FOLDER = '''"""Context compaction by Refold: see docs/guides/llms-py.md there.""
 
 from refold.integrations.llms_py import install as __install__
 '''
-_MARK, _CALL = "refold_summary", "refold_call"
-"""Keys in the server's context of a chat: it asks for a summary; the call that was prepared for it."""
+_MARK, _CALL, _THREAD = "refold_summary", "refold_call", "refold_thread"
+"""Keys in the server's context of a chat: it asks for a summary; the call that was prepared for it; the thread that it names."""
 _current: ContextVar[PreparedCall | None] = ContextVar("refold_llms_call", default=None)
+_provider: ContextVar[str] = ContextVar("refold_llms_provider", default="")
+"""The server's provider of the chat in progress: it writes the summaries too, unless the settings name one."""
+REMEMBERED = 10_000
+"""Conversations whose provider is remembered for a compaction on request."""
 
 
 class ExtensionConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +96,8 @@ class CompactionExtension:
         self.config = self._read_config()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._table: HistoryTable | None = None
+        self._lock = threading.Lock()
+        self._providers: dict[str, str] = {}
 
     # Settings
 
@@ -116,33 +129,40 @@ class CompactionExtension:
         part.replace(self.config_path)
 
     def update(self, fields: Mapping[str, object]) -> None:
-        """Change some settings, and save all of them.
+        """Change some settings, and save all of them. Chats that wait for their model end with the old ones.
 
         Raises:
             ConfigError: a key is not known, or a value cannot be used; nothing was changed.
         """
-        self.config = updated(self.config, fields)
-        self._write_config(self.config)
-        if self._table is not None:
-            self._table.engine.close()
-            self._table = None  # opened again with the new settings
+        with self._lock:
+            self.config = updated(self.config, fields)
+            self._write_config(self.config)
+            if self._table is not None:
+                self._table.change_settings(self._policy())
+
+    def _policy(self) -> Policy:
+        policy = presets.LLMS
+        prompts = structs.replace(policy.recipe.prompts, fresh=self.config.summary_prompt)
+        return structs.replace(
+            policy,
+            triggers={"after_call": TokenRatio(self.config.threshold, ">=")},
+            recipe=structs.replace(policy.recipe, prompts=prompts),
+        )
 
     @property
     def table(self) -> HistoryTable:
-        """The conversations, opened at first use."""
-        if self._table is None:
-            policy = presets.LLMS
-            prompts = structs.replace(policy.recipe.prompts, fresh=self.config.summary_prompt)
-            policy = structs.replace(
-                policy,
-                triggers={"after_call": TokenRatio(self.config.threshold, ">=")},
-                recipe=structs.replace(policy.recipe, prompts=prompts),
-            )
-            engine = Engine(f"sqlite:///{self.folder / 'conversations.db'}", policy=policy)
-            self._table = HistoryTable(engine, summariser_for=self._summariser_for)
-        return self._table
+        """The conversations, opened at first use. They stay open."""
+        with self._lock:
+            if self._table is None:
+                engine = Engine(f"sqlite:///{self.folder / 'conversations.db'}")
+                self._table = HistoryTable(engine, summariser_for=self._summariser_for, policy=self._policy())
+            return self._table
 
     # Filters
+
+    async def note_thread(self, chat: dict[str, Any], context: dict[str, Any]) -> None:  # noqa: ARG002  # a filter
+        """Note the thread that a chat names, before the server makes one for a chat that names none."""
+        context[_THREAD] = context.get("threadId")
 
     async def on_request(self, chat: dict[str, Any], context: dict[str, Any]) -> None:
         """Replace the history of a chat by what fits."""
@@ -152,8 +172,8 @@ class CompactionExtension:
             await self._filter(chat, context)
             return
         self._loop = asyncio.get_running_loop()
-        thread, user = context.get("threadId"), context.get("user")
-        name = f"{user or 'default'}/{thread}" if thread else ""
+        thread, user = context.get(_THREAD), context.get("user")
+        name = named_by_client(str(user or "default"), str(thread)) if thread else ""
         if self.config.enabled:
             await self._compact(chat, context, name)
         await self._filter(chat, context)
@@ -206,16 +226,23 @@ class CompactionExtension:
         prompt, rest = split_prompt(chat["messages"])
         limit = (context.get("modelInfo") or {}).get("limit") or {}
         most = chat.get("max_completion_tokens") or chat.get("max_tokens") or None
+        provider = str(context.get("provider") or "")
+        _provider.set(provider)
         table = await asyncio.to_thread(lambda: self.table)
         call = await table.aprepare(
             rest,
             name=name,
+            owner=str(context.get("user") or ""),
             system=prompt or None,
             tools=chat.get("tools") or (),
             model=str(chat.get("model") or ""),
             max_output=most,
             window=limit.get("context") or None,
         )
+        if call.conversation is not None:
+            self._providers[call.conversation.id] = provider
+            if len(self._providers) > REMEMBERED:
+                del self._providers[next(iter(self._providers))]
         if call.conversation is not None and not call.is_unchanged:
             talk = call.conversation
             chat["messages"][:] = call.messages
@@ -261,7 +288,9 @@ class CompactionExtension:
     def _summariser_for(self, model: str) -> Summariser:
         """Return the summariser of conversations with a model: chats of the server itself."""
         writer = self.config.model or model
-        upstream = ServerModel(self, writer)
+        upstream = ServerModel(
+            self, writer, self.config.provider or ("" if self.config.model else _provider.get())
+        )
         counter = counter_for(writer)
         return ModelSummariser([SummaryWriter(upstream, self._window_of(writer), counter.text)])
 
@@ -274,11 +303,11 @@ class CompactionExtension:
                     return int(limit["context"])
         return window_for(model).tokens
 
-    async def ask(self, chat: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, chat: dict[str, Any], provider: str) -> dict[str, Any]:
         """Have the server answer a chat that is none of a user's: without tools, history and filters of this extension."""
         context = {"chat": chat, "tools": "none", "nohistory": True, "nostore": True, _MARK: True}
-        if self.config.provider:
-            context["provider"] = self.config.provider
+        if provider:
+            context["provider"] = provider
         assert self._loop is not None, "a summary is asked for by a request"
         asked = asyncio.run_coroutine_threadsafe(self.ctx.chat_completion(chat, context), self._loop)
         return dict(await asyncio.wrap_future(asked))
@@ -318,8 +347,9 @@ class CompactionExtension:
         full = next((one for one in found if name in (one.id, one.id.removeprefix(f"{user}/"))), None)
         if full is None:
             raise ConfigError("there is no such conversation", hint="GET status lists them")
+        _provider.set(self._providers.get(full.id, ""))
         summariser = self._summariser_for(full.model) if self._loop is not None else None
-        talk = self.table.engine.conversation(full.id, summariser=summariser)
+        talk = self.table.engine.conversation(full.id, summariser=summariser, policy=self.table.policy)
         before = talk.status().tokens
         talk.compact()
         return {"status": "ok", "tokens_before": before, "tokens": talk.status().tokens}
@@ -345,23 +375,12 @@ class CompactionExtension:
         """Register the API and the page with the server; `web` is `aiohttp.web`."""
         ctx = self.ctx
 
-        def guarded(handler: Any) -> Any:
-            async def handle(request: Any) -> Any:
-                if not ctx.check_auth(request)[0]:
-                    return web.json_response(ctx.error_auth_required, status=401)
-                try:
-                    return await handler(request, ctx.get_username(request) or "default")
-                except RefoldError as error:
-                    return web.json_response({"error": error.message, "hint": error.hint}, status=400)
-
-            return handle
-
         async def get_config(_request: Any, _user: str) -> Any:
             return web.json_response(structs.asdict(self.config))
 
         async def post_config(request: Any, _user: str) -> Any:
             await asyncio.to_thread(self.update, await _fields(request))
-            return web.json_response({"status": "ok", "config": structs.asdict(self.config)})
+            return web.json_response(structs.asdict(self.config))
 
         async def get_status(_request: Any, user: str) -> Any:
             return web.json_response(await asyncio.to_thread(self.status, user))
@@ -374,18 +393,35 @@ class CompactionExtension:
         async def get_page(_request: Any, user: str) -> Any:
             return web.Response(text=await asyncio.to_thread(self.page, user), content_type="text/html")
 
-        ctx.add_get("config", guarded(get_config))
-        ctx.add_post("config", guarded(post_config))
-        ctx.add_get("status", guarded(get_status))
-        ctx.add_post("compact", guarded(post_compact))
-        ctx.add_get("", guarded(get_page))
+        ctx.add_get("config", self._guarded(web, get_config))
+        ctx.add_post("config", self._guarded(web, post_config, by_admins=True))
+        ctx.add_get("status", self._guarded(web, get_status))
+        ctx.add_post("compact", self._guarded(web, post_compact))
+        ctx.add_get("", self._guarded(web, get_page))
+
+    def _guarded(self, web: Any, handler: Any, *, by_admins: bool = False) -> Any:
+        """Return a handler for signed-in users, or for administrators only."""
+        ctx = self.ctx
+
+        async def handle(request: Any) -> Any:
+            if not ctx.check_auth(request)[0]:
+                return web.json_response(ctx.error_auth_required, status=401)
+            if by_admins and not ctx.is_admin(request):
+                refusal = {"error": "only an administrator may do this", "hint": "ask one of them"}
+                return web.json_response(refusal, status=403)
+            try:
+                return await handler(request, ctx.get_username(request) or "default")
+            except RefoldError as error:
+                return web.json_response({"error": error.message, "hint": error.hint}, status=400)
+
+        return handle
 
 
 class ServerModel:
     """A model of the server, as an upstream that writes summaries. The server's own loop asks it."""
 
-    def __init__(self, extension: CompactionExtension, model: str) -> None:
-        self.model, self._extension = model, extension
+    def __init__(self, extension: CompactionExtension, model: str, provider: str) -> None:
+        self.model, self._extension, self._provider = model, extension, provider
 
     async def ask(self, ask: Ask) -> Reply:
         """Return the model's reply.
@@ -401,7 +437,7 @@ class ServerModel:
         if ask.temperature is not None:
             chat["temperature"] = ask.temperature
         try:
-            reply = await self._extension.ask(chat)
+            reply = await self._extension.ask(chat, self._provider)
             choice = reply["choices"][0]
             text = choice["message"].get("content") or ""
         except Exception as error:  # whatever a provider of the server raises
@@ -435,6 +471,7 @@ def install(ctx: Any) -> None:
         raise MissingExtra("llms-py", "the extension of llms.py") from None
     load_plugins()
     extension = CompactionExtension(ctx, Path(ctx.path))
+    ctx.app.chat_request_filters.insert(0, extension.note_thread)  # the server registers its own ones first
     ctx.register_chat_request_filter(extension.on_request)
     ctx.register_chat_tool_filter(extension.on_tool)
     ctx.register_chat_response_filter(extension.on_response)

@@ -15,6 +15,7 @@ from functools import wraps
 from typing import Annotated, ParamSpec, TypeAlias
 
 from refold import __version__
+from refold.core.search.query import parse_query
 from refold.engine.engine import Engine, FoundMessage
 from refold.engine.recall import read_handle
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
@@ -120,7 +121,7 @@ class ConversationTools:
         found = await engine.search(words, name=conversation, limit=limit)
         newest = {one.conversation: await _head(engine, one.conversation) for one in found}
         passages = [_passage(one, newest[one.conversation]) for one in found]
-        return "\n".join(passages) or "Nothing that was said holds these words. Try fewer or other words."
+        return "\n".join(passages) or _nothing(words)
 
     async def recall(
         self,
@@ -175,6 +176,12 @@ async def _head(engine: Engine, name: str, branch: str = "") -> Head:
             f"there is no {what}", hint="list_conversations and search give the names that there are"
         )
     return head
+
+
+def _nothing(words: str) -> str:
+    if parse_query(words).spans:
+        return "Nothing was said at this time. Days begin at midnight UTC."
+    return "Nothing that was said holds these words. Try fewer or other words."
 
 
 def _listed(one: Listed) -> str:

@@ -239,21 +239,23 @@ async def _send_async(act: Callable[[], Any], call: PreparedCall | None) -> Any:
         return reply
 
 
-def observed(reply: Any, call: PreparedCall | None) -> Any:
-    """Record the usage of a reply, or return a stream that does at its end."""
+def observed(reply: Any, call: PreparedCall | None, *, is_async: bool = False) -> Any:
+    """Record the usage of a reply, or return a stream that does at its end; `is_async` for one that could be read either way."""
     if call is None or call.conversation is None:
         return reply
-    if (usage := _usage(reply)) is not None:
+    if (usage := reported_usage(reply)) is not None:
         call.record(usage)
-    elif hasattr(reply, "__next__"):
+    elif hasattr(reply, "__next__") and not is_async:
         return _ObservedStream(reply, call)
     elif hasattr(reply, "__anext__"):
         return _ObservedAsyncStream(reply, call)
     return reply
 
 
-def _usage(value: object) -> Any:
+def reported_usage(value: object) -> Any:
     """Return the usage in a reply or in an event of a stream; None if there is none."""
+    if isinstance(value, Mapping):
+        return value.get("usage")
     for name in ("", "message", "response"):
         part = getattr(value, name, None) if name else value
         usage = getattr(part, "usage", None)
@@ -269,7 +271,7 @@ class _Bill:
         self.usage: dict[str, Any] = {}
 
     def note(self, event: object) -> None:
-        usage = _usage(event)
+        usage = reported_usage(event)
         dump = getattr(usage, "model_dump", None)
         fields = dump(mode="json", exclude_none=True) if dump else usage
         if isinstance(fields, Mapping):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
+import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,7 @@ import refold
 from refold.integrations.litellm import RefoldCallback
 from refold.testing import ScriptedUpstream, echo, overflow
 from tests.integrations.frameworks.session import (
+    ROOT,
     SYSTEM,
     TOOL,
     TURNS,
@@ -97,7 +99,7 @@ async def test_a_session(callback, kept):
                 messages += answers(message, lambda asked: callback.recall(asked, name="harbour"))
         check_session(server, "litellm (acompletion)", version("litellm"))
     assert len(messages) == 1 + 5 * (TURNS + 1), "the caller's list is not changed"
-    await until(lambda: len(kept.store.calls(kept.owner, "harbour", limit=1_000)) == 2 * (TURNS + 1))
+    assert len(kept.store.calls(kept.owner, "harbour", limit=1_000)) == 2 * (TURNS + 1)
 
 
 def test_a_session_of_completion_with_arguments_by_position(callback, kept):
@@ -137,9 +139,38 @@ async def test_wrapped_functions_stream_and_take_arguments_by_position(callback,
         )
         answer = callback.wrap(litellm.responses)("Three.", model, **where)
     assert (said, reply.choices[0].message.content, answer.output_text) == ("One.", "Two.", "Three.")
-    await until(lambda: sum(talk.usage.input > 0 for talk in kept.conversations()) == 3)
+    assert [talk.usage.input > 0 for talk in kept.conversations()] == [True] * 3
     with pytest.raises(refold.ConfigError, match="embedding"):
         callback.wrap(litellm.embedding)
+
+
+def test_the_usage_is_recorded_also_if_the_event_loop_ends_with_the_call(callback, kept):
+    said = [{"role": "user", "content": "One."}]
+    told = {"stream": True, "stream_options": {"include_usage": True}}
+
+    async def read(stream):
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in await stream])
+
+    with ScriptedUpstream(otherwise=echo) as server:
+        asyncio.run(litellm.acompletion(**place(server), messages=said))
+        asyncio.run(litellm.aresponses(**place(server), input="One."))
+        where = {"model": "anthropic/scripted", "api_base": server.url, "api_key": "any"}
+        asyncio.run(litellm.anthropic.messages.acreate(**where, max_tokens=100, messages=said))
+        ask = callback.wrap(litellm.acompletion)
+        named = {"metadata": {"refold_conversation": "streamed"}}
+        assert asyncio.run(read(ask(**place(server), messages=said, **told, **named))) == "One."
+    recorded = [(talk.format, talk.usage.input > 0) for talk in kept.conversations()]
+    assert sorted(recorded) == [("anthropic", True), ("chat", True), ("chat", True), ("responses", True)]
+
+
+async def test_a_translated_call_is_one_call_of_one_conversation(callback, kept):
+    said = [{"role": "user", "content": "Three."}]
+    with ScriptedUpstream(otherwise=echo) as server:
+        reply = await litellm.anthropic.messages.acreate(**place(server), max_tokens=100, messages=said)
+    assert reply["content"][0]["text"] == "Three."
+    (talk,) = kept.conversations()
+    assert (talk.format, talk.usage.input > 0) == ("anthropic", True)
+    assert len(kept.store.calls(kept.owner, talk.id)) == 1
 
 
 def test_a_refused_completion_is_sent_again_smaller(callback):
@@ -164,6 +195,7 @@ async def test_streams_responses_and_messages(callback, kept):
             **place(server),
             messages=[{"role": "user", "content": "One."}],
             stream=True,
+            stream_options={"include_usage": True},
             metadata={"refold_conversation": "one"},
         )
         said = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
@@ -177,6 +209,25 @@ async def test_streams_responses_and_messages(callback, kept):
         )
     assert (said, answer.output_text, message["content"][0]["text"]) == ("One.", "Two.", "Three.")
     assert {talk.format for talk in kept.conversations()} == {"chat", "responses", "anthropic"}
+    await until(lambda: all(talk.usage.input > 0 for talk in kept.conversations()))
+
+
+async def test_a_callback_that_replaces_another_one_gets_the_usage_of_streams(callback, kept, monkeypatch):
+    async def ask(name):
+        stream = await litellm.acompletion(
+            **place(server),
+            messages=[{"role": "user", "content": "One."}],
+            stream=True,
+            stream_options={"include_usage": True},
+            metadata={"refold_conversation": name},
+        )
+        assert [chunk async for chunk in stream]
+        await until(lambda: {talk.id: talk.usage.input for talk in kept.conversations()}[name])
+
+    with ScriptedUpstream(otherwise=echo) as server:
+        await ask("first")
+        monkeypatch.setattr(litellm, "callbacks", [RefoldCallback(kept)])
+        await ask("second")
 
 
 async def test_a_refusal_is_learnt(callback, kept):
@@ -206,32 +257,102 @@ callback = RefoldCallback(engine)
 """
 
 
-def test_the_proxy(tmp_path):
-    key = f"sk-{secrets.token_hex(32)}"  # without one the proxy does not start
+@contextmanager
+def proxy(folder, config, key):
+    """The proxy as people start it, with the callback beside its configuration; yields its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    (folder / "refold_callback.py").write_text(CALLBACK)
+    (folder / "config.yaml").write_text(config)
+    program = Path(sys.executable).parent / "litellm"
+    argv = [str(program), "--config", "config.yaml", "--port", str(port), "--host", "127.0.0.1"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("LITELLM_")}
+    own |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": key}
+    with (
+        (folder / "proxy.log").open("w") as log,
+        subprocess.Popen(argv, cwd=folder, env=own, stdout=log, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            wait_for(f"http://127.0.0.1:{port}/health/liveliness", process, folder / "proxy.log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def blocks(kind):
+    page = (ROOT / "docs" / "guides" / "litellm.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def master_key():
+    """The key that the commands of the guide make. Without one the proxy does not start."""
+    start = "litellm --config config.yaml"
+    (commands,) = [one for one in blocks("sh") if start in one]
+    shown = commands.replace(start, 'printf %s "$LITELLM_MASTER_KEY"')
+    own = {"PATH": os.environ["PATH"]}
+    return subprocess.run(["sh", "-c", shown], env=own, capture_output=True, text=True, check=True).stdout
+
+
+def proxy_config(server):
+    """The configuration of the guide, with the scripted provider as the model."""
+    (found,) = blocks("yaml")
+    model = "model: openai/gpt-4o-mini\n"
+    assert model in found
+    place = f"      api_base: {server.url}/v1\n      api_key: any\n      max_retries: 0\n"
+    return found.replace(model, model + place)
+
+
+def test_the_proxy(tmp_path):
+    key = master_key()
     with served() as server:
-        (tmp_path / "refold_callback.py").write_text(CALLBACK)
-        (tmp_path / "config.yaml").write_text(
-            f"model_list:\n  - model_name: scripted\n    litellm_params:\n      model: openai/scripted\n"
-            f"      api_base: {server.url}/v1\n      api_key: any\n"
-            "litellm_settings:\n  callbacks: refold_callback.callback\n  num_retries: 0\n"
-        )
-        program = Path(sys.executable).parent / "litellm"
-        argv = [str(program), "--config", "config.yaml", "--port", str(port), "--host", "127.0.0.1"]
-        own = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": key}
-        with (
-            (tmp_path / "proxy.log").open("w") as log,
-            subprocess.Popen(argv, cwd=tmp_path, env=own, stdout=log, stderr=subprocess.STDOUT) as process,
-        ):
-            try:
-                wait_for(f"http://127.0.0.1:{port}/health/liveliness", process, tmp_path / "proxy.log")
-                play(f"http://127.0.0.1:{port}", key, tmp_path)
-            finally:
-                process.terminate()
-                process.wait(30)
+        with proxy(tmp_path, proxy_config(server), key) as url:
+            play(url, key, tmp_path)
         check_session(server, "litellm (proxy)", version("litellm"))
+
+
+CUSTOM_AUTH = """
+from litellm.proxy._types import UserAPIKeyAuth
+
+
+async def user_api_key_auth(request, api_key):
+    if api_key.startswith("no-key-"):
+        return UserAPIKeyAuth(user_id=api_key)
+    return UserAPIKeyAuth(api_key=api_key)
+"""
+
+
+def test_no_client_of_the_proxy_reaches_the_names_of_another_and_no_key_is_stored(tmp_path):
+    """Keys that LiteLLM does not hash, with equal beginnings, and users without a key."""
+    (tmp_path / "own_auth.py").write_text(CUSTOM_AUTH)
+    clients = ["customer-key-alice", "customer-key-mallory", "no-key-bob", "no-key-eve", "a" * 64]
+    with ScriptedUpstream(otherwise=echo) as server:
+        config = proxy_config(server).replace(
+            "general_settings:\n", "general_settings:\n  custom_auth: own_auth.user_api_key_auth\n"
+        )
+        with proxy(tmp_path, config, master_key()) as url:
+            for key in clients:
+                with openai.OpenAI(base_url=url, api_key=key, max_retries=0) as client:
+                    for name in ("boats", "x" * 5_000):
+                        client.chat.completions.create(
+                            model="gpt-4o-mini",
+                            messages=[{"role": "user", "content": f"From client {clients.index(key)}."}],
+                            extra_headers={"X-Refold-Conversation": name},
+                        )
+                    client.responses.create(
+                        model="gpt-4o-mini",
+                        input="And this?",
+                        metadata={"user_api_key": "a" * 64, "user_api_key_hash": "a" * 64},
+                        extra_headers={"X-Refold-Conversation": "answers"},
+                    )
+    with refold.sync.Engine(f"sqlite:///{tmp_path}/chats.db") as engine:
+        known = {one.id: (one.messages, one.branches) for one in engine.conversations()}
+    assert set(known.values()) == {(1, 1)}, known
+    owners = {name.partition("/")[0] for name in known}
+    assert (len(known), len(owners)) == (3 * len(clients), len(clients))
+    assert "a" * 12 in owners, "the name of a hashed key stays as it was"
+    assert not [name for name in known if "key" in name]
 
 
 def play(url, key, folder):
@@ -242,7 +363,7 @@ def play(url, key, folder):
             messages.append({"role": "user", "content": question(turn)})
             while messages[-1]["role"] != "assistant":
                 reply = client.chat.completions.create(
-                    model="scripted",
+                    model="gpt-4o-mini",
                     messages=messages,
                     tools=TOOLS,
                     extra_headers={"X-Refold-Conversation": "harbour"},

@@ -42,7 +42,7 @@ WRITER = "writer"
 
 
 @contextmanager
-def running(folder, upstream, settings=None, *, site=None, others=None, stream=False):
+def running(folder, upstream, settings=None, *, site=None, others=None, also=None, stream=False):
     """The server with a home folder of its own; yields a function that calls it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -72,6 +72,10 @@ def running(folder, upstream, settings=None, *, site=None, others=None, stream=F
             "stream": stream,
             "models": {name: {"id": name, "name": name, **model} for name in ("scripted", WRITER)},
         }
+    }
+    config["providers"] |= {
+        name: {**config["providers"]["scripted"], "api": f"{other.url}/v1"}
+        for name, other in (also or {}).items()
     }
     config["limits"]["retries"] = 1
     (home / "llms.json").write_text(json.dumps(config))
@@ -163,8 +167,7 @@ def test_the_config_file_and_the_api(tmp_path):
             assert fetch("/ext/context_compaction/config")["threshold"] == 0.8
 
             changed = fetch("/ext/context_compaction/config", {"threshold": 0.6, "model": WRITER})
-            assert changed["status"] == "ok"
-            assert changed["config"]["threshold"] == 0.6
+            assert changed == {**fetch("/ext/context_compaction/config"), "threshold": 0.6, "model": WRITER}
             code, error = fetch("/ext/context_compaction/config", {"threshold": 80})
             assert (code, "threshold" in error["error"]) == (400, True)
             code, error = fetch("/ext/context_compaction/config", {"treshold": 0.5})
@@ -215,6 +218,26 @@ def test_flag_summary_status_and_manual_compaction(tmp_path):
         assert "tide" not in page
 
 
+def test_a_summary_goes_to_the_provider_of_the_conversation(tmp_path):
+    """Two providers have the model. The chat names the second one."""
+    with (
+        ScriptedUpstream(otherwise="The tide was noted.", window=WINDOW) as first,
+        ScriptedUpstream(otherwise="The tide was noted.", window=WINDOW) as second,
+        running(tmp_path, first, {"threshold": 0.3}, also={"second": second}) as fetch,
+    ):
+        messages = []
+        for at in range(12):
+            if at == 8:
+                assert len(second.requests) > 8, "summaries are among them"
+                fetch("/ext/context_compaction/config", {"threshold": 0.95})
+            messages.append({"role": "user", "content": f"{at}. " + "The tide is high today. " * 80})
+            reply = ask(fetch, messages, max_tokens=500, provider="second")
+            messages.append(reply["choices"][0]["message"])
+        before = len(second.requests)
+        assert fetch("/ext/context_compaction/compact", {"conversation": "harbour"})["status"] == "ok"
+    assert (len(first.requests), len(second.requests)) == (0, before + 1), "also one on request"
+
+
 def test_a_failed_summary_leaves_the_history_whole(tmp_path):
     from refold.testing import Refuse
 
@@ -235,6 +258,7 @@ def test_a_failed_summary_leaves_the_history_whole(tmp_path):
         assert fetch("/ext/context_compaction/status")["conversations"]["harbour"]["needs_compaction"], (
             "the flag stays"
         )
+    assert "summar" in (tmp_path / "server.log").read_text().lower(), "the failure is logged"
 
 
 def test_a_provider_that_streams_two_chats_without_threads_and_a_prompt_of_the_user(tmp_path):
@@ -343,3 +367,103 @@ def test_filters_of_other_extensions_of_refold_and_of_a_plugin_compose(tmp_path)
     assert status["conversations"]["harbour"]["compaction_count"] >= 1
     assert asked_of_cargo == []
     assert isinstance(refused, tuple), "the client gets an error"
+
+
+USERS = """
+from llms.main import AuthProvider
+
+
+def __install__(ctx):
+    ctx.set_auth_provider(AuthProvider(ctx.app))
+    ctx.app.sessions["key-of-anna"] = {"userName": "anna", "roles": []}
+    ctx.app.sessions["key-of-berta"] = {"userName": "berta", "roles": ["Admin"]}
+"""
+
+
+def test_only_an_administrator_changes_the_settings_of_all(tmp_path):
+    def config(key):
+        return f"/ext/context_compaction/config?session={key}"
+
+    with (
+        ScriptedUpstream(otherwise=say("Fine.")) as server,
+        running(tmp_path, server, others={"users": USERS}) as fetch,
+    ):
+        unknown = [fetch(f"/ext/context_compaction{path}") for path in ("/config", "/status", "")]
+        refused, message = fetch(config("key-of-anna"), {"threshold": 0.9})
+        kept = fetch(config("key-of-anna"))
+        changed = fetch(config("key-of-berta"), {"threshold": 0.9})
+
+    assert [code for code, _ in unknown] == [401, 401, 401]
+    assert refused == 403
+    assert "administrator" in message["error"]
+    assert kept["threshold"] != 0.9
+    assert changed["threshold"] == 0.9
+
+
+def test_settings_that_change_while_chats_run_apply_from_the_next_request_on(tmp_path):
+    """Every reply and every summary is given after a change of the settings: no chat fails, none is a new conversation."""
+    changes = []
+
+    def answer(received: Received):
+        threshold = 0.2 if len(changes) > 8 else 0.9 + len(changes) / 1_000
+        fields = {"threshold": threshold, "model": WRITER, "summary_prompt": "SHORT {words}"}
+        changes.append(fetch("/ext/context_compaction/config", fields))
+        if received.model == WRITER:
+            return "The tide was noted."
+        if received.messages[-1].results:
+            return "Read."
+        return say(call("read_note", {"number": len(changes)}))
+
+    with (
+        ScriptedUpstream(otherwise=answer, window=WINDOW, strict=True) as server,
+        running(tmp_path, server) as fetch,
+    ):
+        chats = {"harbour": [], None: []}
+        for turn in range(6):
+            for thread, messages in chats.items():
+                messages.append(
+                    {"role": "user", "content": f"{turn}, {thread}. " + "The tide is high. " * 60}
+                )
+                reply = ask(fetch, messages, thread=thread, max_tokens=500)
+                messages += [*reply.get("tool_history", ()), reply["choices"][0]["message"]]
+        known = fetch("/ext/context_compaction/status")["conversations"]
+    assert all(isinstance(one, dict) for one in changes), changes
+    assert len(known) == 2, "a chat without a thread is still recognised"
+    assert all(one["compaction_count"] >= 1 for one in known.values()), "the new threshold holds"
+    asked = [one for one in server.requests if one.model == WRITER]
+    assert asked
+    assert all("SHORT " in one.text for one in asked)
+    log = (tmp_path / "server.log").read_text()
+    assert "not open" not in log
+    assert "passed on unchanged" not in log
+
+
+def test_a_plain_client_without_a_thread_is_recognised_by_its_messages(tmp_path):
+    """The server makes a thread for every such call. The chats of two users with the same words are two."""
+    with (
+        ScriptedUpstream(otherwise=say("Fine.")) as server,
+        running(tmp_path, server, others={"users": USERS}) as fetch,
+    ):
+        for user in ("anna", "berta"):
+            messages = []
+            for turn in range(4):
+                messages.append({"role": "user", "content": f"{turn}. How is the tide?"})
+                path = f"/v1/chat/completions?session=key-of-{user}"
+                reply = fetch(path, {"model": "scripted", "messages": messages})
+                messages.append({"role": "assistant", "content": reply["choices"][0]["message"]["content"]})
+        known = [
+            fetch(f"/ext/context_compaction/status?session=key-of-{user}")["conversations"]
+            for user in ("anna", "berta")
+        ]
+    assert [[one["message_count"] for one in found.values()] for found in known] == [[7], [7]]
+    assert not {*known[0]} & {*known[1]}
+
+
+def test_a_thread_of_any_length_is_a_conversation(tmp_path):
+    with ScriptedUpstream(otherwise=echo) as server, running(tmp_path, server) as fetch:
+        for thread in ("x" * 5_000, "x" * 4_999, "x" * 5_000, "a\nb", " "):
+            reply = ask(fetch, [{"role": "user", "content": "Hello."}], thread=thread)
+            assert reply["choices"][0]["message"]["content"] == "Hello."
+        known = fetch("/ext/context_compaction/status")["conversations"]
+    assert len(known) == 4
+    assert max(map(len, known)) <= 32
