@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import refold
+from refold.cli.main import run
 from refold.core.fold import has_thoughts
 from refold.engine import summary_jobs
 from refold.engine.archive import pack, unpack
@@ -18,7 +19,7 @@ from refold.model.message import holds_compaction
 from refold.model.summary import Summary
 from refold.stores.memory import MemoryStore
 from refold.testing import Body, Received, Refuse, Reset, Say, ScriptedUpstream, garbage, say, think
-from tests.gateway.conftest import Served, served, target_for
+from tests.gateway.conftest import ServedModel, served, target_for
 from tests.gateway.recall_clients import CLIENTS
 
 WINDOW = 8_000
@@ -27,6 +28,11 @@ FORMATS = ["anthropic", "responses"]
 KEYS = {"x_api_key": "client-key", "authorization": "Bearer client-key"}
 THINKS: dict[str, Any] = {"max_tokens": 1_200, "thinking": {"type": "enabled", "budget_tokens": 1_024}}
 SAYS = "The code word is ZEBRA-41. The user reads out tide tables of the northern harbours."
+AS_TEXT = {
+    "anthropic": "native gpt-5; as text, because another model or upstream is asked",
+    "responses": "digest; only the model that made the provider's compaction can read it",
+}
+"""The author of what another model or upstream is sent."""
 BLOCK = re.compile(rb'\{"type":"compaction","content"[^{}]*\}|\{"id":"cmp_[^{}]*\}')
 
 
@@ -47,7 +53,7 @@ def thinker(received: Received) -> Say:
 
 def asked(provider: ScriptedUpstream) -> list[Received]:
     """The requests for a compaction."""
-    marks = b'"compaction":{"type":"sum', b'"compaction": {"type": "sum'
+    marks = b'"compaction":{"type":"sum', b'"compaction": {"type": "sum', b'"compaction_trigger"'
     return [
         one
         for one in provider.requests
@@ -79,7 +85,7 @@ async def settle() -> None:
         await asyncio.wait({*summary_jobs._running})
 
 
-async def compacted(gate: Served, client: Any, *, turns: int = 5, keep: int = 2_000) -> str:
+async def compacted(gate: ServedModel, client: Any, *, turns: int = 5, keep: int = 2_000) -> str:
     """Talk for some turns, and compact on request. Returns the name of the conversation."""
     for turn in range(turns):
         planted = "" if turn else " The code word is ZEBRA-41."
@@ -148,6 +154,8 @@ async def test_another_model_reads_the_text_and_the_maker_its_own_bytes_again(wi
         await client.ask("One.")
         made = item_in(provider.requests[-1].body)
         client.fields["model"] = "gpt-5-mini"
+        _, headers, _ = await _once_more(gate, wire, client)
+        rows = await gate.store.compactions("local", headers["x-refold-branch"], 100)
         await client.ask("Two.")
         other = provider.requests[-1]
         client.fields["model"] = "gpt-5"
@@ -158,6 +166,10 @@ async def test_another_model_reads_the_text_and_the_maker_its_own_bytes_again(wi
     assert "ZEBRA-41" in text
     assert item_in(again.body) == made
     assert refusals(provider) == []
+    # The header names the author of what was sent, and a change for one call only is none of the conversation.
+    assert headers["x-refold-summary"] == AS_TEXT[wire]
+    assert "x-refold-changed" not in headers
+    assert [one.kind for one in rows if one.state == "installed"] == ["summarise"]
 
 
 @pytest.mark.feature("N13")
@@ -178,9 +190,10 @@ async def test_another_upstream_reads_the_text(wire):
     ):
         await compacted(gate, client)
         first.script(Refuse(529), otherwise=replier)
-        await client.ask("One.")
+        _, headers, _ = await _once_more(gate, wire, client)
         await client.ask("Two.")
     (elsewhere,) = second.requests
+    assert headers["x-refold-summary"] == AS_TEXT[wire]
     assert not any(map(holds_compaction, elsewhere.messages))
     assert "compact-2026" not in elsewhere.headers.get("anthropic-beta", "")
     assert any(map(holds_compaction, first.requests[-1].messages))
@@ -205,7 +218,7 @@ async def test_the_author_is_told_and_an_undo_brings_all_messages_back(wire):
     assert len(last.messages) == 2 * 5 + 1
 
 
-async def _once_more(gate: Served, wire: str, client: Any) -> tuple[int, dict[str, str], bytes]:
+async def _once_more(gate: ServedModel, wire: str, client: Any) -> tuple[int, dict[str, str], bytes]:
     path, key = ("/v1/messages", "messages") if wire == "anthropic" else ("/v1/responses", "input")
     said = {**client.fields, key: [*client.history, {"role": "user", "content": "Go on."}]}
     return await gate.post(path, msgspec.json.encode(said), **KEYS)
@@ -303,30 +316,69 @@ async def test_without_a_usable_compaction_the_model_writes_and_the_reason_is_to
     told = headers["x-refold-summary"]
     assert told.startswith("model gpt-5; the provider did not compact: ")
     assert re.search(why, told)
-    assert "without the summariser: the provider did not compact" in caplog.text
+    assert "no compaction by gpt-5: the provider did not compact" in caplog.text
+    assert "without the summariser" not in caplog.text  # a model of the summariser has written it
     assert not with_item(provider)
 
 
 @pytest.mark.feature("N13")
-async def test_a_provider_without_compactions_is_asked_for_one_only_once():
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_a_provider_without_compactions_is_asked_for_one_only_once(wire):
     async with (
         ScriptedUpstream(otherwise=replier, compaction=None) as provider,
         native(provider) as gate,
-        CLIENTS["responses"](gate, stream=False) as client,
+        CLIENTS[wire](gate, stream=False) as client,
+        CLIENTS[wire](gate, stream=False, extra_headers={"x-refold-window": "9000"}) as other,
+    ):
+        name = await compacted(gate, client)
+        await client.ask("And now?")
+        path = f"/refold/conversations/{name}/compact"
+        assert (await gate.post(path, b"{}", **KEYS))[0] == 200
+        for turn in range(16):  # another conversation, which needs another summariser
+            await other.ask(f"Another turn {turn}.")
+            await settle()
+        told = (await _once_more(gate, wire, other))[1]["x-refold-summary"]
+    assert told.startswith("model gpt-5; the provider did not compact: ")
+    assert len(asked(provider)) == 1
+
+
+REFUSED_LATER = Body.of(
+    200,
+    {
+        **ANSWER,
+        "content": [{"type": "compaction", "content": SAYS, "signature": "of another model"}],
+        "stop_reason": "compaction",
+        "output": [{"type": "compaction", "encrypted_content": "cmp1.b3RoZXI.00.of-another-model"}],
+    },
+)
+"""A compaction that the provider does not take back; the sealed one has no id."""
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_the_headers_tell_what_was_sent_in_place_of_a_refused_compaction(wire):
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=REFUSED_LATER) as provider,
+        native(provider) as gate,
+        CLIENTS[wire](gate, stream=False) as client,
     ):
         await compacted(gate, client)
-        await compacted(gate, client)
-    assert len(asked(provider)) == 1
+        _, headers, _ = await _once_more(gate, wire, client)
+        rows = await gate.store.compactions("local", headers["x-refold-branch"], 100)
+    # The text is the block's own, or a digest in place of the sealed item. No smaller request was sent.
+    author = {"anthropic": "model gpt-5", "responses": "digest"}[wire]
+    why = "the provider does not take its own compaction back, so a text is sent"
+    assert headers["x-refold-summary"] == f"{author}; {why}"
+    assert headers["x-refold-action"] == "folded"
+    assert headers["x-refold-changed"] == "reduce"
+    assert [one.kind for one in rows if one.state == "installed"] == ["summarise", "reduce"]
 
 
 @pytest.mark.feature("N13")
 @pytest.mark.parametrize("wire", FORMATS)
 async def test_a_compaction_that_the_provider_does_not_take_back_is_replaced_by_its_text(wire):
-    block = {"type": "compaction", "content": SAYS, "signature": "of another model"}
-    sealed = {"type": "compaction", "encrypted_content": "cmp1.b3RoZXI.00.of-another-model"}  # without an id
-    answer = {**ANSWER, "content": [block], "stop_reason": "compaction", "output": [sealed]}
     async with (
-        ScriptedUpstream(otherwise=replier, compaction=Body.of(200, answer)) as provider,
+        ScriptedUpstream(otherwise=replier, compaction=REFUSED_LATER) as provider,
         native(provider) as gate,
         CLIENTS[wire](gate, stream=False) as client,
     ):
@@ -439,6 +491,172 @@ async def test_nothing_is_put_before_a_compaction_that_a_client_has_asked_for(se
             history.append({"role": "assistant", "content": got.http_response.json()["content"]})
     assert folds > 1
     assert holds_compaction(provider.requests[-1].messages[0])
+
+
+HISTORY: list[Any] = [
+    {"role": role, "content": f"{turn} {FILLER[:2_000]}"}
+    for turn in range(10)
+    for role in ("user", "assistant")
+]
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("window", [6_000, None], ids=["known", "learnt"])
+@pytest.mark.parametrize("way", ["path", "trigger", "field"])
+async def test_a_client_s_own_compaction_above_the_window_is_folded_to_fit(way, window):
+    """Nothing is lost: the originals are stored, and the provider compacts what is left of them."""
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS, window=6_000, strict=True) as provider,
+        served(provider, window=window, notify_marker=True) as gate,
+        gate.openai() as sdk,
+        gate.anthropic() as claude,
+    ):
+        if way == "path":
+            asked_for = await sdk.responses.with_raw_response.compact(model="gpt-5", input=HISTORY)
+            made = asked_for.http_response.json()["output"]
+        elif way == "trigger":
+            items = [*HISTORY, {"type": "compaction_trigger"}]
+            asked_for = await sdk.responses.with_raw_response.create(model="gpt-5", input=items)
+            made = asked_for.http_response.json()["output"]
+        else:
+            asked_for = await claude.beta.messages.with_raw_response.create(
+                model="gpt-5",
+                max_tokens=500,
+                messages=HISTORY,
+                betas=["compact-2026-09-04"],
+                extra_body={"compaction": {"type": "summarize"}},
+            )
+            made = asked_for.http_response.json()["content"]
+        await settle()
+        (listed,) = await gate.store.conversations("local")
+    assert made[-1]["type"] == "compaction"
+    assert asked_for.headers["x-refold-action"] == ("folded" if window else "recovered")
+    assert listed.messages == len(HISTORY) + (way == "trigger")
+    whole, sent = asked(provider)[0], asked(provider)[-1]
+    assert 1 < len(sent.messages) < len(HISTORY)
+    assert len(asked(provider)) == (1 if window else 2)
+    assert window or len(whole.messages) >= len(HISTORY)
+
+
+@pytest.mark.feature("N13")
+async def test_a_compaction_of_the_client_is_no_failure_of_the_summariser(caplog):
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS, window=6_000) as provider,
+        native(provider, window=6_000) as gate,
+        gate.openai() as sdk,
+    ):
+        made = await sdk.responses.with_raw_response.compact(model="gpt-5", input=HISTORY[:2])
+        history: list[Any] = made.http_response.json()["output"]
+        told = []
+        for turn in range(16):
+            history.append({"role": "user", "content": f"{turn} {FILLER[:2_000]}"})
+            got = await sdk.responses.with_raw_response.create(model="gpt-5", input=history)
+            await settle()
+            told += [got.headers["x-refold-summary"]] if "x-refold-changed" in got.headers else []
+            history.append({"role": "assistant", "content": got.parse().output_text})
+    assert len(told) > 3
+    assert {*told} == {
+        "model gpt-5; the provider did not compact: the conversation holds a compaction already"
+    }
+    assert "no compaction by" not in caplog.text  # it was not asked
+
+
+# The commands
+
+
+@pytest.fixture
+def refold_command(capsys):
+    """Runs a command in this process; returns its exit code, its output and its notes."""
+
+    def call(*args: str) -> tuple[int, str, str]:
+        code = run(args)
+        told = capsys.readouterr()
+        return code, " ".join(told.out.split()), " ".join(told.err.split())
+
+    return call
+
+
+@pytest.fixture
+def ships(tmp_path, monkeypatch):
+    """Makes a stored conversation in a format, for commands, with long messages of the user if so wished."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "key")
+    url = f"sqlite:///{tmp_path}/ships.db"
+    monkeypatch.setenv("REFOLD_STORE", url)
+
+    async def fill(wire: str, said: str) -> None:
+        async with refold.Engine(url) as engine:
+            talk = await engine.conversation("ships", model="gpt-5", format=wire, window=WINDOW)
+            for turn in range(6):
+                await talk.add({"role": "user", "content": f"Turn {turn}: harbour {turn}. {said}"})
+                await talk.add(
+                    {"role": "assistant", "content": f"Noted {turn}. {FILLER[: 3_400 - len(said)]}"}
+                )
+
+    return lambda wire, said="": asyncio.run(fill(wire, said))
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("path", ["", "/v1"])
+@pytest.mark.parametrize("wire", FORMATS)
+def test_the_commands_ask_the_provider_at_its_root_or_below_v1(wire, path, ships, refold_command):
+    ships(wire)
+    with ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider:
+        named = ("--summariser", f"native@{provider.url}{path}")
+        first = refold_command("compact", "ships", "--keep", "2000", *named)
+        assert "native gpt-5" in first[1], first
+        by_digest = refold_command("rerun", "ships", "--summariser", "digest")
+        assert "digest; no summariser is configured" in by_digest[1]
+        again = refold_command("rerun", "ships", *named)
+        assert "native gpt-5" in again[1], again
+    address = {"anthropic": "/v1/messages", "responses": "/v1/responses/compact"}[wire]
+    assert {one.path for one in provider.requests} == {address}
+
+
+@pytest.mark.feature("N13")
+def test_a_command_measures_a_compaction_in_the_conversation_s_own_window(ships, refold_command):
+    """OpenAI keeps the user's messages: they are more than a quarter of a window of 8,000, and less of the model's own."""
+    ships("responses", FILLER[:2_400])
+    with ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider:
+        told = refold_command(
+            "compact", "ships", "--keep", "1000", "--summariser", f"native@{provider.url}/v1"
+        )
+    why = "the provider did not compact: its compaction takes more than a quarter of the window"
+    assert f"model gpt-5; {why}" in told[1]
+
+
+@pytest.mark.feature("N13")
+def test_a_command_that_cannot_ask_says_the_provider_s_own_reason(ships, refold_command):
+    ships("responses")
+    refold_command("compact", "ships", "--keep", "2000")
+    with ScriptedUpstream(otherwise=Refuse(403), compaction=Refuse(401)) as provider:
+        told = refold_command("rerun", "ships", "--summariser", f"native@{provider.url}/v1")
+    assert told[0] == 2
+    assert "error: no summary could be written, and the old compaction stays" in told[2]
+    assert "hint: the provider did not compact: answered 401" in told[2]
+    assert "the summariser answered 403" in told[2]
+
+
+@pytest.mark.feature("N13")
+def test_without_the_option_a_command_uses_the_summariser_of_the_settings(ships, refold_command, monkeypatch):
+    ships("responses")
+    with ScriptedUpstream(otherwise=replier, compaction=SAYS) as provider:
+        monkeypatch.setenv("REFOLD_SUMMARISER_MODELS", f"gpt-4o-mini@{provider.url}/v1")
+        told = refold_command("compact", "ships", "--keep", "2000")
+        assert "model gpt-4o-mini" in told[1], told
+        told = refold_command("rerun", "ships", "--summariser", "digest")
+        assert "digest; no summariser is configured" in told[1]
+        told = refold_command("rerun", "ships")
+        assert "model gpt-4o-mini" in told[1], told
+        monkeypatch.setenv("REFOLD_SUMMARISER_ENABLED", "false")
+        assert "digest; no summariser is configured" in refold_command("rerun", "ships")[1]
+        monkeypatch.delenv("REFOLD_SUMMARISER_ENABLED")
+        monkeypatch.setenv("REFOLD_SUMMARISER_MODELS", "native")
+        monkeypatch.delenv("OPENAI_API_KEY")
+        told = refold_command("rerun", "ships")
+    assert told[0] == 2
+    assert "OPENAI_API_KEY" in told[2]
+    assert "--summariser digest" in told[2]
 
 
 # The library, archives and old rows

@@ -18,9 +18,8 @@ from refold.config import Layer, flag_layer, resolve
 from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
 from refold.gateway.auth import Rules
-from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.server import build
-from refold.gateway.telemetry import Telemetry
+from refold.gateway.telemetry import PrometheusMetrics, Telemetry
 from refold.gateway.upstreams import Target, Targets
 from refold.ports.store import Store
 from refold.stores.memory import MemoryStore
@@ -30,7 +29,7 @@ from tests.gateway.served_gateway import serving
 ALL = ("chat", "responses", "anthropic")
 
 
-class Served:
+class ServedModel:
     """A gateway that is being served, and what it serves."""
 
     def __init__(self, gateway: Gateway, port: int, upstream: ScriptedUpstream) -> None:
@@ -77,7 +76,7 @@ async def served(
     layers: Sequence[Layer] = (),
     clock: Callable[[], float] = time.time,
     **flags: object,
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[ServedModel]:
     """A gateway before a scripted provider; `flags` are settings, such as `compaction_preset`, and so are `layers`."""
     ids, given = count(1), {name.replace("_", ".", 1): value for name, value in flags.items()}
     resolved = resolve([*layers, flag_layer(given)])
@@ -96,7 +95,7 @@ async def served(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(gateway.close)
         port = await stack.enter_async_context(serving(app))
-        yield Served(gateway, port, upstream)
+        yield ServedModel(gateway, port, upstream)
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +111,7 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 
 @pytest.fixture
-async def gate(upstream: ScriptedUpstream) -> AsyncIterator[Served]:
+async def gate(upstream: ScriptedUpstream) -> AsyncIterator[ServedModel]:
     """One without a summariser: what is asked is what the test asks."""
     async with served(upstream, window=8_000, summariser_enabled=False) as one:
         yield one

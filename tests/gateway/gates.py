@@ -31,7 +31,7 @@ class DecodedLine:
         await PlainTextResponse("inside")(scope, receive, send)
 
 
-class Counting(MemoryStore):
+class CounterChoice(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []

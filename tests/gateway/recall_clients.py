@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 from refold.model.message import Message
 from refold.model.message import ToolCall as Called
 from refold.testing import Received, Say, call, say
-from tests.gateway.conftest import Served
+from tests.gateway.conftest import ServedModel
 
 MODEL = "gpt-5"
 LOOK = {"type": "object", "properties": {"path": {"type": "string"}}}
@@ -34,7 +34,7 @@ class Client(Protocol):
 class _Kept:
     """The SDK of a client: one for every request or, inside of `async with`, one for all of them."""
 
-    gate: Served
+    gate: ServedModel
     kept: Any = None
 
     def _open(self) -> Any:
@@ -57,7 +57,7 @@ class _Kept:
 
 
 class ChatClient(_Kept):
-    def __init__(self, gate: Served, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
+    def __init__(self, gate: ServedModel, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
         self.gate, self.stream, self.history = gate, stream, list[Any]()
         own = [{"type": "function", "function": {"name": name, "parameters": LOOK}} for name in tools]
         self.fields = {"model": MODEL, **({"tools": own} if own else {}), **more}
@@ -96,7 +96,7 @@ class ChatClient(_Kept):
 
 
 class ResponsesClient(_Kept):
-    def __init__(self, gate: Served, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
+    def __init__(self, gate: ServedModel, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
         self.gate, self.stream, self.history = gate, stream, list[Any]()
         own = [{"type": "function", "name": name, "parameters": LOOK, "strict": False} for name in tools]
         self.fields = {"model": MODEL, **({"tools": own} if own else {}), **more}
@@ -144,7 +144,7 @@ def _input_item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class AnthropicClient(_Kept):
-    def __init__(self, gate: Served, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
+    def __init__(self, gate: ServedModel, *, stream: bool, tools: tuple[str, ...] = (), **more: Any) -> None:
         self.gate, self.stream, self.history = gate, stream, list[Any]()
         own = [{"name": name, "input_schema": LOOK} for name in tools]
         self.fields = {"model": MODEL, "max_tokens": 1_000, **({"tools": own} if own else {}), **more}

@@ -18,7 +18,7 @@ from refold.model.errors import KeyRefused, StoreError
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import begin
-from tests.gateway.gates import HOME, NAMED, Clock, Counting, gate, make_key
+from tests.gateway.gates import HOME, NAMED, Clock, CounterChoice, gate, make_key
 from tests.gateway.served_gateway import ask, scope_of, send_raw, serving
 
 ROUTES = ("/healthz", "/readyz", "/refold/config", "/refold/status", "/v1/models", "/v1/chat/completions")
@@ -135,7 +135,7 @@ async def test_who_is_an_admin():
 
 @pytest.mark.feature("X18")
 async def test_an_admin_key_that_is_taken_back_shows_nothing_within_seconds():
-    store, clock = Counting(), Clock()
+    store, clock = CounterChoice(), Clock()
     key = await make_key(store, admin=True)
     app, inside = gate(store, clock=clock)
     scope = scope_of(headers=[HOME, ("x-api-key", key)])
@@ -153,7 +153,7 @@ async def test_an_admin_key_that_is_taken_back_shows_nothing_within_seconds():
 
 @pytest.mark.feature("X18")
 async def test_a_revoked_key_is_refused_within_seconds():
-    store, clock = Counting(), Clock()
+    store, clock = CounterChoice(), Clock()
     key = await make_key(store)
     app, _ = gate(store, clock=clock)
     scope = scope_of(headers=[HOME, ("x-api-key", key)])
@@ -192,7 +192,7 @@ async def test_a_key_works_from_the_moment_it_is_made():
 
 
 async def test_only_so_many_keys_are_remembered_and_no_strangers():
-    store, clock = Counting(), Clock()
+    store, clock = CounterChoice(), Clock()
     ring = KeyRing(store, clock)
     keys = [await make_key(store) for _ in range(MAX_REMEMBERED + 5)]
     for key in keys:
@@ -275,7 +275,7 @@ async def test_in_an_outage_of_the_store_known_keys_work_and_no_others():
 @pytest.mark.feature("X18")
 async def test_a_stranger_s_key_takes_the_way_of_a_wrong_one(monkeypatch):
     """Nobody learns from the time it takes whether there is a key of some id, or whether it is in use."""
-    store, compared = Counting(), []
+    store, compared = CounterChoice(), []
     real = refold.engine.client_keys.hmac.compare_digest
 
     def noted(one, other):

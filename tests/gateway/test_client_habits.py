@@ -17,18 +17,18 @@ from refold.integrations.mcp import ConversationTools
 from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream, call, say
 from tests.e2e.test_gateway_sdks import prose
-from tests.gateway.conftest import Served, served
+from tests.gateway.conftest import ServedModel, served
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 TYPED = "Port the ferry timetable to version 7."
 
 
-async def get(gate: Served, path: str):
+async def get(gate: ServedModel, path: str):
     async with aiohttp.ClientSession() as session, session.get(f"{gate.url}{path}") as answer:
         return await answer.json()
 
 
-async def post(gate: Served, path: str, fields: object, **headers: str):
+async def post(gate: ServedModel, path: str, fields: object, **headers: str):
     status, told, body = await gate.post(path, json.dumps(fields).encode(), **headers)
     assert status == 200, body
     return told, json.loads(body)
@@ -494,7 +494,7 @@ def request_of(path: str, history, **more: object):
     return {"model": "m", output: 50, key: history, **more}
 
 
-async def until_marked(gate: Served, path: str, ask, turns: int = 20):
+async def until_marked(gate: ServedModel, path: str, ask, turns: int = 20):
     """Ask until a reply has the marker; the history, which has the reply as the client got it, and the texts."""
     history, texts = [], []
     for turn in range(turns):
@@ -647,7 +647,7 @@ async def test_a_reply_with_calls_or_in_a_given_format_has_no_marker():
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
 
 
-async def fill(gate: Served, history, turns: int, model: str, **headers: str):
+async def fill(gate: ServedModel, history, turns: int, model: str, **headers: str):
     told = {}
     for turn in range(turns):
         history.append({"role": "user", "content": f"Step {turn}. {QUESTION}"})

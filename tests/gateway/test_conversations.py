@@ -18,9 +18,8 @@ from refold.gateway.conversations import limit_in
 from refold.gateway.recognition import read_line
 from refold.gateway.request import read_incoming
 from refold.gateway.response_tap import CallResult
-from refold.model.budget import Share, Tokens
 from refold.model.dialect import CHAT
-from refold.model.tokens import Usage
+from refold.model.tokens import Share, Tokens, Usage
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 
@@ -277,6 +276,18 @@ async def test_a_reply_is_kept_beside_its_call(gate):
     assert [one["content"] for one in kept["messages"]] == ["Fine."]
     assert kept["is_whole"] is True
     assert await texts(gate, told) == ["one"]
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_the_first_request_after_a_deletion_is_stored(gate, turns):
+    messages = say("one")
+    for number in range(turns):
+        told = await ask(gate, messages)
+        messages = [*messages, {"role": "assistant", "content": "Fine."}, *say(f"more {number}")]
+    assert await gate.store.delete("local", told["x-refold-conversation"])
+    told = await ask(gate, messages)
+    assert told["x-refold-action"] == "passed"
+    assert await texts(gate, told) == [one["content"] for one in messages]
 
 
 async def test_a_store_that_fails_stops_nobody(upstream, monkeypatch):

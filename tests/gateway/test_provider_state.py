@@ -18,7 +18,7 @@ from refold.config import UpstreamSettings
 from refold.gateway.upstreams import open_targets
 from refold.model.errors import StoreError
 from refold.stores.memory import MemoryStore
-from tests.gateway.conftest import ALL, Served, served
+from tests.gateway.conftest import ALL, ServedModel, served
 from tests.gateway.gates import make_key
 from tests.gateway.stateful_provider import KeepingProvider, keeping
 
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 class Client:
     """An owner, or nobody in particular, and how it calls the gateway: by the bytes that are written here."""
 
-    def __init__(self, gate: Served, key: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, gate: ServedModel, key: str, session: aiohttp.ClientSession) -> None:
         self._gate, self.key, self._session = gate, key, session
 
     async def call(
@@ -82,7 +82,7 @@ class Client:
 class Two:
     """Two owners before one provider that keeps state."""
 
-    def __init__(self, provider: KeepingProvider, gate: Served, anna: Client, ben: Client) -> None:
+    def __init__(self, provider: KeepingProvider, gate: ServedModel, anna: Client, ben: Client) -> None:
         self.provider, self.gate, self.anna, self.ben = provider, gate, anna, ben
 
     def refused(self, answer: Answer, before: int) -> bool:

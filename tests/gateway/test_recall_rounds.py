@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
+import anthropic
 import msgspec
+import openai
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -15,12 +18,14 @@ from refold.core.assemble import RECALL
 from refold.gateway import recall_rounds
 from refold.gateway.admin import Admin
 from refold.gateway.auth import Rules
+from refold.gateway.exchange import UpstreamAnswer
 from refold.gateway.recall_rounds import MOST_ROUNDS, SECOND_NAME, TOO_OFTEN
 from refold.gateway.server import build
 from refold.plugins.registry import Plugins, use
 from refold.ports.records import read_reply
 from refold.stores.url import open_store
-from refold.testing import Broken, Refuse, ScriptedUpstream, Slow, call, say, think
+from refold.testing import Broken, Received, Refuse, Say, ScriptedUpstream, Slow, call, say, think
+from tests.bad_queries import BAD_QUERIES
 from tests.gateway.conftest import served, target_for
 from tests.gateway.recall_clients import CLIENTS, MODEL, WIRES, ResponsesClient, recalled_texts
 from tests.plugins.plugin_setup import plugin, using
@@ -131,18 +136,51 @@ async def test_recalls_beside_the_clients_calls_stay_hidden_and_come_back_with_i
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_after_three_rounds_the_reply_ends(wire, stream):
+async def test_a_stream_that_is_read_to_its_end_before_its_first_event_is_passed_on_has_one_follow_up(
+    wire, monkeypatch
+):
+    real = UpstreamAnswer.read
+
+    async def read_all_in_single_events(self):
+        while await real(self):
+            pass
+        events = re.findall(rb".*?\n\n|.+", b"".join(self.held), re.DOTALL)
+        self.held[:] = events
+        return sum(map(len, events))
+
+    monkeypatch.setattr(UpstreamAnswer, "read", read_all_in_single_events)
+    async with ScriptedUpstream(strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=True)
+        rounds = [say(f"Round {at}.", LOOKS) for at in range(MOST_ROUNDS)]
+        provider.script("Noted.", *rounds, "It leaves at 02:30.", "Welcome.")
+        await client.ask(BOAT)
+        text, calls = await client.ask("When?")
+        assert not calls
+        assert text.endswith("It leaves at 02:30.")
+        assert len(provider.requests) == 2 + MOST_ROUNDS
+        follow_up = provider.requests[-1]
+        await client.ask("Thank you.")
+        assert bare(provider.requests[-1])[: len(bare(follow_up))] == bare(follow_up)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_after_three_rounds_the_model_has_to_answer_in_words(wire, stream):
     async with ScriptedUpstream(strict=True) as provider, served(provider, **ON) as gate:
         client = CLIENTS[wire](gate, stream=stream)
         rounds = [say(f"Round {at}.", LOOKS) for at in range(MOST_ROUNDS + 1)]
-        provider.script("Noted.", *rounds, "Sorry.")
+        provider.script("Noted.", *rounds, "Sorry.", "Well.")
         await client.ask(BOAT)
         text, calls = await client.ask("When?")
         assert not calls
         assert all(f"Round {at}." in text for at in range(MOST_ROUNDS + 1))
-        assert len(provider.requests) == 2 + MOST_ROUNDS
+        assert text.endswith("Sorry.")
+        assert len(provider.requests) == 3 + MOST_ROUNDS
+        *earlier, third, last = [json.loads(one.body) for one in provider.requests]
+        assert not any("tool_choice" in one for one in (*earlier, third))
+        assert last["tool_choice"] == ({"type": "none"} if wire == "anthropic" else "none")
+        assert last["tools"] == third["tools"]
         await client.ask("And?")
-        assert recalled_texts(provider.requests[-2])[-1].endswith("go on without the tool]")
+        assert recalled_texts(provider.requests[-3])[-1].endswith("go on without the tool]")
         results = [
             part.text
             for one in provider.requests[-1].messages
@@ -150,6 +188,22 @@ async def test_after_three_rounds_the_reply_ends(wire, stream):
             for part in result.parts
         ]
         assert results[-1] == TOO_OFTEN
+
+
+@pytest.mark.feature("N14")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_model_that_never_stops_recalling_gives_an_answer_or_an_error(wire, stream):
+    def answers_if_it_must(received: Received) -> Say:
+        return say("At 02:30.") if b"tool_choice" in received.body else say(LOOKS)
+
+    async with ScriptedUpstream(strict=True) as provider, served(provider, **ON) as gate:
+        client = CLIENTS[wire](gate, stream=stream)
+        provider.script("Noted.", otherwise=answers_if_it_must)
+        await client.ask(BOAT)
+        assert await client.ask("When?") == ("At 02:30.", [])
+        provider.script(otherwise=say(LOOKS))
+        with pytest.raises((openai.APIError, anthropic.APIError), match="although it was told not to"):
+            await client.ask("And when is low water?")
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -265,6 +319,18 @@ async def test_a_handle_or_words_of_another_conversation_bring_nothing_back():
         assert len(results) == 4
         assert "plum-42" not in "".join(results)
         assert all(one.startswith(("error", "Found")) for one in results)
+
+
+@pytest.mark.parametrize("words", BAD_QUERIES, ids=range(len(BAD_QUERIES)))
+async def test_whatever_a_model_searches_for_gives_results_or_a_clear_word(words):
+    async with ScriptedUpstream() as provider, served(provider, **ON) as gate:
+        client = CLIENTS["chat"](gate, stream=False)
+        provider.script("Noted.", say(call("recall", json.dumps({"what": words}))), "Done.")
+        await client.ask("When does the ferry leave?")
+        assert (await client.ask("Look for it."))[0].endswith("Done.")
+        (result,) = recalled_texts(provider.requests[-1])
+        assert result.startswith(("Found", "error: ")) or "#m0" in result
+        assert "internal" not in result
 
 
 async def test_a_sensitive_message_is_not_returned_to_a_model():

@@ -7,7 +7,7 @@ import pytest
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
 from refold.model.errors import WireError
 from refold.model.message import Message, Text, ToolCall, system, user
-from refold.model.window import Fixed
+from refold.model.window import FixedFields
 from refold.wire import decode_request, encode_request
 from tests.wire.samples import BODIES
 
@@ -26,7 +26,7 @@ def test_chat_takes_the_leading_run_as_system_prompt():
     assert request.messages[0].role == "user"
     assert (request.model, request.max_output, request.stream) == ("gpt-x", 10, True)
     assert [tool.name for tool in request.tools] == ["read"]
-    assert request.fixed == Fixed(CHAT, request.system, request.tools)
+    assert request.fixed == FixedFields(CHAT, request.system, request.tools)
 
 
 def test_a_later_system_message_stays_where_it_is():

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec import structs
 
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.prompt_cache import mark_window
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT
@@ -124,7 +124,7 @@ def test_one_too_many_of_the_client_s_own_is_left_out_inside_of_a_result_too():
     roles = ("user", "assistant", "user", "user", "user", "user", "user")
     messages = [{"role": role, "content": said} for role, said in zip(roles, talk, strict=True)]
     request = decode_request(json.dumps({"messages": messages}).encode(), ANTHROPIC)
-    folded = Folded.of(View.of(request.messages, ANTHROPIC, TextCounter()))
+    folded = FoldedBranch.of(View.of(request.messages, ANTHROPIC, TextCounter()))
     window = mark_window(Window(request.fixed, request.messages), folded, "5m")
     out = json.loads(encode_window(request, window))["messages"]
     assert out[2]["content"] == [{**result, "content": [{"type": "text", "text": "hi", "x": 1}]}]

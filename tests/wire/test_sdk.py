@@ -10,7 +10,7 @@ from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
 from refold.model.errors import WireError
 from refold.model.message import Text, ToolCall, assistant, system, user
 from refold.model.tokens import Usage
-from refold.model.window import Fixed, Window
+from refold.model.window import FixedFields, Window
 from refold.wire.sdk import plain_message, plain_prompt, prompt_messages, read_message, read_tools, read_usage
 from tests.formats import CALLS, RESULTS, turn
 
@@ -237,10 +237,10 @@ class TestUsage:
 
 def test_a_system_prompt_is_a_field_or_a_message():
     for dialect, field in ((ANTHROPIC, "system"), (RESPONSES, "instructions")):
-        window = Window(Fixed(dialect, (system("Be kind."),)), ())
+        window = Window(FixedFields(dialect, (system("Be kind."),)), ())
         assert plain_prompt(window) == {field: "Be kind."}
         assert list(prompt_messages(window)) == []
-    window = Window(Fixed(CHAT, (system("Be kind."),)), ())
+    window = Window(FixedFields(CHAT, (system("Be kind."),)), ())
     assert plain_prompt(window) == {}
     assert list(prompt_messages(window)) == [system("Be kind.")]
 

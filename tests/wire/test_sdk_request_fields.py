@@ -3,14 +3,14 @@ from msgspec import structs
 
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
 from refold.model.message import assistant, system, user
-from refold.model.window import Breakpoint, Fixed, Window
+from refold.model.window import Breakpoint, FixedFields, Window
 from refold.wire.sdk import RequestFields
 
 RULES = system("Be kind.")
 
 
 def window(dialect, *messages, **fields):
-    return Window(Fixed(dialect, (RULES,)), messages, **fields)
+    return Window(FixedFields(dialect, (RULES,)), messages, **fields)
 
 
 def test_the_system_prompt_stands_where_the_format_has_it():
@@ -30,7 +30,7 @@ def test_the_system_prompt_stands_where_the_format_has_it():
 
 def test_without_a_system_prompt_there_is_no_such_field():
     for name, dialect in DIALECTS.items():
-        fields = RequestFields().fields(Window(Fixed(dialect), (user("Hello."),)))
+        fields = RequestFields().fields(Window(FixedFields(dialect), (user("Hello."),)))
         assert list(fields) == [dialect.messages_key], name
 
 

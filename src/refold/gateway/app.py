@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
-from refold.config import Resolved, resolve, runtime_layer
+from refold.config import ResolvedSettings, resolve, runtime_layer
 from refold.config.layers import RUNTIME
 from refold.engine.engine import Engine
 from refold.engine.events import Event
@@ -33,7 +33,6 @@ from refold.gateway.events import Events
 from refold.gateway.exchange import Backlog, Exchange, Relay, Ticket
 from refold.gateway.log import facts
 from refold.gateway.marker import SIGN, without_markers
-from refold.gateway.metrics import PrometheusMetrics, counted_store
 from refold.gateway.previous_response import previous_in
 from refold.gateway.provider_state import (
     ProviderState,
@@ -47,7 +46,7 @@ from refold.gateway.recall_rounds import RecallRounds
 from refold.gateway.recognition import DecodedLine, find_earlier, known_bytes
 from refold.gateway.request import (
     DIALECT_OF,
-    Incoming,
+    IncomingRequest,
     Shape,
     Wishes,
     check_http,
@@ -63,7 +62,7 @@ from refold.gateway.request import (
 )
 from refold.gateway.request_edits import additions_of, check_fits, read_by_additions, thinking_budget
 from refold.gateway.summarisers import Authors
-from refold.gateway.telemetry import Telemetry
+from refold.gateway.telemetry import PrometheusMetrics, Telemetry, counted_store
 from refold.gateway.upstreams import Credentials, Forwarder, Target, Targets, WindowReports
 from refold.model.dialect import DIALECTS
 from refold.model.errors import (
@@ -109,7 +108,7 @@ class Gateway:
     def __init__(
         self,
         store: Store,
-        resolved: Resolved,
+        resolved: ResolvedSettings,
         targets: Targets,
         *,
         clock: Callable[[], float] = time.time,
@@ -161,7 +160,7 @@ class Gateway:
         await self._look_for_changes(owner)
         return self._hosts[owner]
 
-    async def change(self, host: OwnerConversations, changed: Resolved) -> None:
+    async def change(self, host: OwnerConversations, changed: ResolvedSettings) -> None:
         """Store an owner's changes to the settings, and use them from now on."""
         owner, saved = host.engine.owner, msgspec.json.encode(changed.runtime)
         await self.store.put_setting(owner, RUNTIME, saved, self.now())
@@ -206,7 +205,7 @@ class Gateway:
     def _on_event(self, owner: str, event: Event) -> None:
         self.events.tell(owner, event, self._hosts[owner].resolved.settings.notify)
 
-    def _with_stored_changes(self, saved: bytes | None) -> Resolved:
+    def _with_stored_changes(self, saved: bytes | None) -> ResolvedSettings:
         if not saved:
             return self.resolved
         try:
@@ -385,14 +384,14 @@ class Gateway:
 
     async def _read(
         self, path: str, headers: dict[str, str], body: bytes, owner: str
-    ) -> tuple[Incoming | None, DecodedLine | None]:
+    ) -> tuple[IncomingRequest | None, DecodedLine | None]:
         """Read a call that carries a conversation, within the limits, and its messages. Each is None if it
         cannot be read.
         """
         server, host = self.resolved.settings.server, self._hosts.get(owner)
         limits = {"max_bytes": server.max_body_mb * MIB, "max_depth": server.max_depth}
 
-        def check_and_read() -> tuple[Incoming | None, DecodedLine | None]:
+        def check_and_read() -> tuple[IncomingRequest | None, DecodedLine | None]:
             try:
                 incoming = read_incoming(path, headers, body)
             except WireError:
@@ -410,7 +409,9 @@ class Gateway:
 
         return await run_text_work(len(body), check_and_read)
 
-    async def _take(self, ticket: Ticket, incoming: Incoming, seen: DecodedLine | None, owner: str) -> None:
+    async def _take(
+        self, ticket: Ticket, incoming: IncomingRequest, seen: DecodedLine | None, owner: str
+    ) -> None:
         """Add a request to its conversation; if that fails the request is sent on unchanged."""
         if incoming.array is None or incoming.wishes.is_off:
             ticket.action = "off" if incoming.wishes.is_off else "passed"
@@ -431,7 +432,7 @@ class Gateway:
             ticket.action, ticket.exchange = "failed", None
 
     async def _host(
-        self, ticket: Ticket, incoming: Incoming, seen: DecodedLine | None, host: OwnerConversations
+        self, ticket: Ticket, incoming: IncomingRequest, seen: DecodedLine | None, host: OwnerConversations
     ) -> None:
         settings = host.resolved.settings
         if not settings.compaction.enabled:
@@ -458,7 +459,7 @@ class Gateway:
         await self._take_in(ticket, incoming, seen, host, is_gap=is_gap)
 
     async def _next_round(
-        self, host: OwnerConversations, ticket: Ticket, incoming: Incoming, target: Target
+        self, host: OwnerConversations, ticket: Ticket, incoming: IncomingRequest, target: Target
     ) -> Ticket:
         """The follow-up of a call after a recall that the gateway ran: one more request of the same conversation."""
         began, others = time.perf_counter(), [one for one in ticket.targets if one is not target]
@@ -484,7 +485,7 @@ class Gateway:
     async def _take_in(
         self,
         ticket: Ticket,
-        incoming: Incoming,
+        incoming: IncomingRequest,
         seen: DecodedLine | None,
         host: OwnerConversations,
         *,

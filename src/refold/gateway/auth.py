@@ -27,7 +27,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from refold.dashboard.browser_access import BrowserSession, BrowserSessions, is_page
+from refold.dashboard.browser_access import PAGES, BrowserSession, BrowserSessions
 from refold.engine.client_keys import KEY, id_of, opens
 from refold.engine.engine import OWNER
 from refold.gateway.errors import ErrorResponse, answer, log_store_failure
@@ -232,6 +232,12 @@ class KeyRing:
         if len(self._verified) >= MAX_REMEMBERED:
             del self._verified[next(iter(self._verified))]
         self._verified[which] = until, kept
+
+
+def is_page(path: str) -> bool:
+    """True if the path is one of the page's own; only there a session cookie counts."""
+    first = path.partition("/")[2].partition("/")[0]
+    return path.startswith("/") and first.removesuffix(".json") in PAGES
 
 
 class Access:

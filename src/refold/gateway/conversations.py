@@ -11,17 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial, reduce
 from hashlib import sha256
 from operator import is_
 from weakref import WeakValueDictionary
 
 from msgspec import Raw, Struct, structs
 
-from refold.config import Resolved, policy_of, summarisers_of
+from refold.config import ResolvedSettings, policy_of, summarisers_of
 from refold.core.assemble import assemble
 from refold.core.budget import exact, tokens_of
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
+from refold.core.identity import extend_chain
 from refold.core.plan_inputs import output_for
 from refold.engine import actions
 from refold.engine.actions import FOREIGN, RequestTerms
@@ -48,15 +49,13 @@ from refold.gateway.recognition import (
     is_own_way,
     read_line,
 )
-from refold.gateway.request import Incoming, Wishes
+from refold.gateway.request import IncomingRequest, Wishes
 from refold.gateway.response_tap import CallResult
-from refold.model.budget import Budget, Share, Tokens
 from refold.model.dialect import DIALECTS, Dialect, alternating
 from refold.model.errors import (
     ConfigError,
     Conflict,
     Damaged,
-    DoesNotFit,
     HeldElsewhere,
     InvalidWindow,
     NotFound,
@@ -66,8 +65,8 @@ from refold.model.errors import (
 )
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
-from refold.model.window import Fixed, Window
+from refold.model.tokens import Budget, Share, Tokens, Usage
+from refold.model.window import FixedFields, Window
 from refold.ports.jobs import SummaryQueue
 from refold.ports.models import Summariser
 from refold.ports.records import NOT_KNOWN, Delivery, Head, HistoryPlace, Session, read_reply
@@ -124,7 +123,7 @@ class PreparedWindow(Struct, frozen=True, dict=True):
     """
 
     window: Window | None
-    sent: Folded
+    sent: FoldedBranch
     note: SentWindow
     receipts: tuple[Receipt, ...] = ()
     problem: RefoldError | None = None
@@ -185,9 +184,9 @@ class LiveBranch:
         them are sent again with the next request.
         """
         self._instruction_fields: dict[str, Raw] = {}
-        self._fixed: Fixed | None = None
+        self._fixed: FixedFields | None = None
 
-    def serves(self, incoming: Incoming) -> bool:
+    def serves(self, incoming: IncomingRequest) -> bool:
         """True if the branch is open for the same model and the same format."""
         talk = self.conversation
         return talk.model == incoming.model and talk.format == incoming.dialect.name
@@ -197,8 +196,8 @@ class LiveBranch:
         return len(self.line.history.array) if self.line else 0
 
     def instructions(
-        self, incoming: Incoming, line: Line, *, upstream: str = "", alternates: bool = False
-    ) -> Fixed:
+        self, incoming: IncomingRequest, line: Line, *, upstream: str = "", alternates: bool = False
+    ) -> FixedFields:
         """The system prompt and the tools of a request, and the model of `upstream` that it goes to, in the dialect of a
         server that `alternates` or not. Returns the same object again if they did not change.
         """
@@ -431,7 +430,7 @@ class TakenRequest(Struct, frozen=True):
 class OwnerConversations:
     """The conversations of one owner."""
 
-    def __init__(self, engine: Engine, resolved: Resolved) -> None:
+    def __init__(self, engine: Engine, resolved: ResolvedSettings) -> None:
         self.engine, self.table = engine, LiveBranches()
         self.compactions = Compactions(engine.store, engine.owner)
         self.hidden = HiddenReplies(engine)
@@ -443,7 +442,7 @@ class OwnerConversations:
         """
         self.use(resolved)
 
-    def use(self, resolved: Resolved) -> None:
+    def use(self, resolved: ResolvedSettings) -> None:
         """Replace the settings. Requests in progress finish with the old ones."""
         self.resolved, self.policy = resolved, policy_of(resolved.settings)
         self.summarisers = summarisers_of(resolved.settings)
@@ -511,7 +510,7 @@ class OwnerConversations:
 
     async def take(
         self,
-        incoming: Incoming,
+        incoming: IncomingRequest,
         settings: ConversationSettings,
         author: Summariser | None = None,
         upstream: str = "",
@@ -553,7 +552,7 @@ class OwnerConversations:
 
     async def _take_in_branch(
         self,
-        incoming: Incoming,
+        incoming: IncomingRequest,
         settings: ConversationSettings,
         author: Summariser | None,
         upstream: str,
@@ -570,10 +569,7 @@ class OwnerConversations:
         """
         is_live, is_earlier = not damaged, True
         for _ in range(TRIES):
-            held = self.table.find_by_end(seen.line.hashes, incoming) if is_live else None
-            held = held if held and held[0].conversation.id not in self.off else None
-            # Then a commit would conflict: look what another process has stored.
-            held = held if held and not seen.skips_turns(held[1].known) else None
+            held = await self._find_live(incoming, seen) if is_live else None
             live, found = held or await self._open(
                 incoming, seen.line, settings, upstream, damaged, is_earlier=is_earlier
             )
@@ -593,8 +589,10 @@ class OwnerConversations:
                 except NeedsBranch:
                     is_earlier = False
                 except NotFound:
-                    self.table.drop(live)  # the conversation was deleted: the next request creates it again
-                    raise
+                    self.table.drop(live)  # the conversation was deleted: a new request creates it again
+                    is_live = False
+                    if is_answered:
+                        raise
                 except Damaged as error:
                     if found is None:
                         raise
@@ -602,7 +600,19 @@ class OwnerConversations:
                     raise DamagedBranch(found, error) from error
         raise Conflict("other requests keep writing to this conversation", hint="send the request again")
 
-    async def is_off(self, incoming: Incoming) -> bool:
+    async def _find_live(
+        self, incoming: IncomingRequest, seen: DecodedLine
+    ) -> tuple[LiveBranch, KnownHistory] | None:
+        """The branch in the table that a request continues, up to date if another process has answered since."""
+        held = self.table.find_by_end(seen.line.hashes, incoming)
+        if held is None or held[0].conversation.id in self.off:
+            return None
+        live, found = held
+        return (
+            await self._follow_line(live, found.known, seen.line) if seen.skips_turns(found.known) else held
+        )
+
+    async def is_off(self, incoming: IncomingRequest) -> bool:
         """True if the conversation of a request is switched off. Switches it first, if the request wishes that.
 
         Raises:
@@ -622,7 +632,7 @@ class OwnerConversations:
             self.off = await self.engine.switched_off()
         return wish == "off" or name in self.off
 
-    async def _known_name(self, incoming: Incoming) -> str:
+    async def _known_name(self, incoming: IncomingRequest) -> str:
         """The stored conversation that a request without a name continues; empty if it is not known."""
         line = (await self._read(incoming, incoming.array or b"[]")).line
         for one in await find(line.hashes, self._find_places, incoming.dialect.name):
@@ -657,7 +667,7 @@ class OwnerConversations:
             return True  # it was answered in another format
         return any(_said(one) == _said(next_one) for one in stored)
 
-    async def history_hash(self, incoming: Incoming) -> tuple[bytes, ...]:
+    async def history_hash(self, incoming: IncomingRequest) -> tuple[bytes, ...]:
         """The hash of a request's whole history, or an empty tuple for an empty history."""
         array = incoming.array or b"[]"
         return (await self._read(incoming, array)).line.hashes[-1:]
@@ -665,7 +675,7 @@ class OwnerConversations:
     async def _take(
         self,
         live: LiveBranch,
-        incoming: Incoming,
+        incoming: IncomingRequest,
         seen: DecodedLine,
         found: KnownHistory | None,
         settings: ConversationSettings,
@@ -678,7 +688,7 @@ class OwnerConversations:
         array, is_unread = line.history.array, known < seen.first
         text_size = len(incoming.body) + len(array)
 
-        def read_new() -> tuple[Fixed, tuple[Message, ...], dict[int, Message]]:
+        def read_new() -> tuple[FixedFields, tuple[Message, ...], dict[int, Message]]:
             # If not all messages that are new to this branch were read, read the whole list again.
             whole = self.read(incoming, array) if is_unread else seen
             new = whole.since(known, incoming.dialect)
@@ -702,10 +712,8 @@ class OwnerConversations:
         twins = await self.twins(live, compactions, upstream)
         policy = policy_for(settings)
         request = RequestTerms(fixed, budget, policy, twins)
-        if (
-            incoming.asks_compaction
-        ):  # the provider shall compact all of it, and not what is left after a compaction
-            request = structs.replace(request, policy=structs.replace(policy, enabled=False))
+        if incoming.asks_compaction:  # the provider shall compact all of it, if that fits
+            request = structs.replace(request, policy=policy.only_if_full)
         if live.is_earlier:
             earlier = await self._answered_at(live.conversation, size)
             made = await live.take_earlier(size, request, text_size, earlier=earlier, is_answered=is_answered)
@@ -719,12 +727,9 @@ class OwnerConversations:
             made = await live.take(
                 size, new, line.hashes[known:], request, claims=claims, text_size=size_read
             )
-            if incoming.asks_compaction and isinstance(made.problem, DoesNotFit):
-                request = structs.replace(request, policy=policy)
-                made = await live.take(size + len(new), (), (), request, text_size=size_read)
         except NotStored as error:
             if isinstance(error.__cause__, NotFound):
-                self.table.drop(live)  # the conversation was deleted: the next request creates it again
+                raise error.__cause__ from None
             return TakenRequest(self, live, line, error.made, compactions, is_stored=False, is_first=not size)
         self.table.note(live, line)
         if opened is not None:
@@ -761,13 +766,13 @@ class OwnerConversations:
         if self.compactions.unstored:
             await self.compactions.keep(self.engine.clock())
 
-    async def _read(self, incoming: Incoming, array: bytes) -> DecodedLine:
+    async def _read(self, incoming: IncomingRequest, array: bytes) -> DecodedLine:
         lines = self.table.lines(incoming.line_name, array)
         return await run_text_work(
             len(array), lambda: self.read(incoming, array, find_earlier(lines, incoming.line_name, array))
         )
 
-    def read(self, incoming: Incoming, array: bytes, earlier: Line | None = None) -> DecodedLine:
+    def read(self, incoming: IncomingRequest, array: bytes, earlier: Line | None = None) -> DecodedLine:
         """Read the messages of a request, except those that are equal to an earlier request's.
 
         Raises:
@@ -777,7 +782,7 @@ class OwnerConversations:
 
     async def _open(
         self,
-        incoming: Incoming,
+        incoming: IncomingRequest,
         line: Line,
         settings: ConversationSettings,
         upstream: str,
@@ -830,7 +835,7 @@ class OwnerConversations:
 
     async def _head(
         self,
-        incoming: Incoming,
+        incoming: IncomingRequest,
         line: Line,
         found: KnownHistory | None,
         foreign: KnownHistory | None,
@@ -861,19 +866,40 @@ class OwnerConversations:
             raise StoreError("the conversation was deleted during the request", hint="send the request again")
         return head
 
-    async def _follow(self, head: Head, incoming: Incoming) -> LiveBranch | None:
+    async def _follow(self, head: Head, incoming: IncomingRequest) -> LiveBranch | None:
         """The branch in the table, brought up to date with the store: only the messages that another process has added are
         read. None if it is not there.
         """
         live = self.table.find_by_branch(head.branch, incoming)
-        if live is None:
+        return live if live is not None and await self._loaded(live) else None
+
+    async def _follow_line(
+        self, live: LiveBranch, known: int, line: Line
+    ) -> tuple[LiveBranch, KnownHistory] | None:
+        """A branch in the table whose first `known` messages a request begins with, brought up to date with the store. None if
+        the request does not go on from its end: then the store is searched.
+        """
+        if not await self._loaded(live):
             return None
+        talk = live.conversation
+        size, added = talk.size, talk.state.folded.originals(known, talk.size)
+        if known + len(added) != size or size > len(line):
+            return None
+        key, characters = chain_key(self.engine.owner, live.name), sum(one.characters for one in added)
+        mark = await run_text_work(
+            characters, reduce, partial(extend_chain, key=key), added, line.hashes[known - 1]
+        )
+        if mark != line.hashes[size - 1]:
+            return None
+        return live, KnownHistory(HistoryPlace(mark, talk.id, talk.branch, size, size), size)
+
+    async def _loaded(self, live: LiveBranch) -> bool:
         try:
             await live.conversation.load()
         except (NotFound, Damaged):  # deleted and begun anew under the same name, or not to be read
             self.table.drop(live)
-            return None
-        return live
+            return False
+        return True
 
     async def open_branch(
         self, head: Head, settings: ConversationSettings, upstream: str, *, finds_twins: bool = False

@@ -32,7 +32,9 @@ from msgspec.json import decode as read_json
 from starlette.types import Send
 
 from refold.core.budget import OutputRoom
+from refold.core.fold import FoldedBranch
 from refold.core.stage import Edit
+from refold.engine.actions import NATIVE_REFUSED
 from refold.engine.conversation import warn_once
 from refold.engine.settings import ConversationSettings
 from refold.engine.state import SentWindow
@@ -49,7 +51,7 @@ from refold.gateway.provider_state import (
     ids_in_events,
 )
 from refold.gateway.recall_rounds import RecallRounds
-from refold.gateway.request import DIALECT_OF, Incoming, Shape
+from refold.gateway.request import DIALECT_OF, IncomingRequest, Shape
 from refold.gateway.request_edits import (
     USAGE,
     Additions,
@@ -86,8 +88,8 @@ from refold.plugins.plugin import FilterResponse
 from refold.plugins.registry import active
 from refold.ports.records import Delivery
 from refold.text_work import run_text_act, run_text_work
-from refold.wire.anthropic import beta_for, with_beta
 from refold.wire.json_codec import FIELDS, ITEMS
+from refold.wire.request import beta_for, with_beta
 
 # The call in progress
 
@@ -152,10 +154,12 @@ class Ticket:
         """The last body that passed the filters of plugins, before and after."""
         self._is_answer_filtered = False
         self.action: Action = "passed"
-        self.incoming: Incoming | None = None
+        self.incoming: IncomingRequest | None = None
         self.hosted: TakenRequest | None = None
         self.made: PreparedWindow | None = None
         self._beta = ""
+        self._sent_elsewhere: FoldedBranch | None = None
+        """What was shown to an upstream that got text in place of compactions, if the last one did."""
         self.is_kept = False
         self.exchange: Exchange | None = None
         """The exchange to store; None if the call carries no conversation."""
@@ -203,7 +207,7 @@ class Ticket:
         """True if the gateway asked for a usage report that the client did not ask for."""
         return USAGE in self._added
 
-    async def host(self, incoming: Incoming, hosted: TakenRequest, added: Additions) -> None:
+    async def host(self, incoming: IncomingRequest, hosted: TakenRequest, added: Additions) -> None:
         """Send the window instead of the original body, with the operator's additions."""
         self.incoming, self.hosted, self._added = incoming, hosted, added.fields
         self._without_thinking = added.without_thinking
@@ -331,7 +335,7 @@ class Ticket:
         return with_beta(headers, self._beta) if self._beta else headers
 
     async def _body_for(self, target: Target) -> bytes:
-        self._upstream, self._beta = target.name, _beta_of(self.made)
+        self._upstream, self._beta, self._sent_elsewhere = target.name, _beta_of(self.made), None
         if target is self.targets[0] or self.hosted is None or self.made is None or self.incoming is None:
             return self.body
         try:
@@ -343,7 +347,7 @@ class Ticket:
             return self.body
 
     async def _in_words(
-        self, incoming: Incoming, hosted: TakenRequest, made: PreparedWindow, target: Target
+        self, incoming: IncomingRequest, hosted: TakenRequest, made: PreparedWindow, target: Target
     ) -> bytes:
         twins = await hosted.host.twins(hosted.live, hosted.compactions, target.name)
         is_in_turn = target.alternates == self.targets[0].alternates or not made.sent.lead.messages
@@ -358,7 +362,7 @@ class Ticket:
             ), rewritten
 
         body, rewritten = await run_text_work(len(incoming.body) + len(hosted.line.history.array), write)
-        self.made = structs.replace(made, note=rewritten.note)
+        self.made, self._sent_elsewhere = structs.replace(made, note=rewritten.note), rewritten.sent
         self._beta = _beta_of(rewritten)
         self.action = "reduced" if self.action == "passed" else self.action
         return body
@@ -381,7 +385,10 @@ class Ticket:
         except Exception as error:  # noqa: BLE001  # on any failure the client gets the provider's own refusal
             _log.warning("a call could not be made smaller: %s", type(error).__name__)
             raise RecoverySpent from None
-        self.action, self._recoveries = "recovered", self._recoveries + 1
+        # Text in place of a compaction that the provider does not take back is no smaller request.
+        if self._recoveries or not any(receipt.reason == NATIVE_REFUSED for receipt in made.receipts):
+            self.action = "recovered"
+        self._recoveries += 1
         self.added_s += time.perf_counter() - began
 
     async def keep(self, watcher: Watcher, status: int = 200) -> None:
@@ -443,6 +450,8 @@ class Ticket:
             return ""
         if not hosted.host.resolved.settings.notify.marker or is_structured(incoming.fields):
             return ""
+        if incoming.asks_compaction:  # its answer is a compaction, and no text for people
+            return ""
         return marker_text(made.sent.tokens, made.sent.whole)
 
     def has_marked(self) -> None:
@@ -495,11 +504,11 @@ class Ticket:
     def _window_headers(self, hosted: TakenRequest, made: PreparedWindow) -> dict[str, str]:
         talk = hosted.live.conversation
         headers = {"x-refold-conversation": talk.id, "x-refold-branch": talk.branch}
-        if done := {receipt.decision for receipt in made.receipts}:
+        if done := {receipt.decision for receipt in made.receipts if not receipt.is_for_call}:
             headers["x-refold-changed"] = next(one for one in _CHANGES if one in done)
         if cut := cut_unread(made):
             headers["x-refold-cut"] = cut
-        if summary := talk.author_of(made.sent).text:
+        if summary := talk.author_of(self._sent_elsewhere or made.sent).text:
             headers["x-refold-summary"] = summary
         headers["x-refold-tokens"] = f"{made.sent.whole}->{made.sent.tokens}"
         if count := self._backlog.not_kept(hosted.line.hashes):
@@ -1026,7 +1035,9 @@ class Relay:
             if not coming.is_ended and len(coming.held) <= holds_last:
                 await coming.read()
             held = coming.held.pop() if holds_last and coming.held and not coming.is_ended else b""
-            for chunk in coming.held:
+            # Events that were read together leave together: the watcher has seen them all, so it may be at the end already.
+            ready = [b"".join(coming.held)] if coming.watcher.is_stream else coming.held
+            for chunk in ready:
                 if allowed := coming.let_through(chunk):
                     yield allowed
             coming.held[:] = [held] if held else []
@@ -1116,7 +1127,7 @@ class Exchange(Struct, frozen=True):
     """A request and its reply, if there is one, with all that is needed to store them."""
 
     host: OwnerConversations
-    incoming: Incoming
+    incoming: IncomingRequest
     terms: ConversationSettings
     upstream: str
     """The upstream that was asked last."""

@@ -20,7 +20,7 @@ from msgspec import DecodeError, Raw, Struct, structs
 from refold.engine.engine import Engine
 from refold.gateway.exchange import Backlog
 from refold.gateway.provider_state import ProviderState, StateId, StateRow, is_id
-from refold.gateway.request import Incoming
+from refold.gateway.request import IncomingRequest
 from refold.model.errors import WireError
 from refold.ports.records import StoredMessage, read_recalled, read_reply, read_stored
 from refold.text_work import run_text_work
@@ -36,15 +36,15 @@ class _First(Struct):
 _DECODE_FIRST = msgspec.json.Decoder(_First).decode
 
 
-def previous_in(incoming: Incoming) -> StateId | None:
+def previous_in(incoming: IncomingRequest) -> StateId | None:
     """The response that a request continues."""
     name = word(incoming.fields.get(PREVIOUS, NULL))
     return StateId("response", name) if name else None
 
 
 async def whole(
-    engine: Engine, state: ProviderState, backlog: Backlog, incoming: Incoming
-) -> Incoming | None:
+    engine: Engine, state: ProviderState, backlog: Backlog, incoming: IncomingRequest
+) -> IncomingRequest | None:
     """The request with its whole history; None if part of the history did not pass through here.
 
     If the previous exchange waits in the backlog, the request is joined to it and will be stored after it.
@@ -67,7 +67,7 @@ async def whole(
         return None  # part of it is not stored yet, or was stored without content
     size = sum(len(one.body) for one in asked) + sum(map(len, reply)) + len(incoming.body)
 
-    def join() -> Incoming:
+    def join() -> IncomingRequest:
         for one in asked:
             read_stored(one, head)  # a damaged one must not be taken for the client's
         return _joined(incoming, answered, [one.body for one in asked], reply, read_recalled(kept))
@@ -76,8 +76,8 @@ async def whole(
 
 
 async def _after_waiting(
-    owner: str, backlog: Backlog, previous: StateId, incoming: Incoming
-) -> Incoming | None:
+    owner: str, backlog: Backlog, previous: StateId, incoming: IncomingRequest
+) -> IncomingRequest | None:
     """The request joined to an exchange in the backlog; None if the response is not from there."""
     waiting = backlog.exchange_with(owner, previous)
     if waiting is None or waiting.outcome is None or waiting.incoming.dialect is not incoming.dialect:
@@ -85,7 +85,7 @@ async def _after_waiting(
     asked, reply = waiting.incoming, waiting.outcome.reply
     answered = StateRow(conversation=asked.name, root=asked.root, held=asked.held)
 
-    def join() -> Incoming | None:
+    def join() -> IncomingRequest | None:
         messages = read_reply(reply)
         items = [*map(bytes, read_list(asked.array or b"[]"))]
         if messages is None:
@@ -95,7 +95,7 @@ async def _after_waiting(
     return await run_text_work(waiting.size + len(asked.array or b"") + len(incoming.body), join)
 
 
-async def after_gap(state: ProviderState, owner: str, incoming: Incoming) -> Incoming | None:
+async def after_gap(state: ProviderState, owner: str, incoming: IncomingRequest) -> IncomingRequest | None:
     """The request as the start of a branch whose earlier history only the provider has; None if its first
     item is not a user message.
     """
@@ -117,12 +117,12 @@ def _begins_with_user(array: bytes) -> bool:
 
 
 def _joined(
-    incoming: Incoming,
+    incoming: IncomingRequest,
     answered: StateRow,
     asked: Sequence[bytes],
     reply: Sequence[Raw],
     recalled: Sequence[Raw],
-) -> Incoming:
+) -> IncomingRequest:
     """A request with the earlier messages and the reply in front of it. The results of recalls that the gateway
     ran are not known to the provider yet, and join the client's own messages.
     """
@@ -146,5 +146,5 @@ def _joined(
     return whole
 
 
-def _is_unusable(one: StoredMessage, incoming: Incoming) -> bool:
+def _is_unusable(one: StoredMessage, incoming: IncomingRequest) -> bool:
     return one.format != incoming.dialect.name or not one.body

@@ -1,8 +1,8 @@
 """The recall tool that the gateway offers and runs itself (setting `compaction.recall_tool`).
 
 With the setting on, every request of a conversation leaves with one more tool. If the model calls it, the gateway
-answers the call from the stored conversation and asks again, at most `MOST_ROUNDS` times, and the client gets the
-answers as one reply (`refold.gateway.joined_reply`). Every round is a request of its own in the branch: it is
+answers the call from the stored conversation and asks again, and the client gets the
+answers of all rounds (`MOST_ROUNDS`) as one reply (`refold.gateway.joined_reply`). Every round is a request of its own in the branch: it is
 planned, stored and billed like any other, with its calls and results as messages.
 
 The client never sees these messages, so its next request has only its own form of the reply. `put_back` replaces
@@ -29,10 +29,10 @@ from refold.core.stage import Edit
 from refold.gateway.joined_reply import shown_parts
 from refold.gateway.marker import is_structured
 from refold.gateway.recognition import DecodedLine, chain_key
-from refold.gateway.request import Incoming
+from refold.gateway.request import IncomingRequest
 from refold.model.dialect import Dialect
-from refold.model.errors import RefoldError, StoreError, WireError
-from refold.model.message import Message, Reasoning, ToolCall
+from refold.model.errors import RefoldError, StoreError, UpstreamUnavailable, WireError
+from refold.model.message import DialectName, Message, Reasoning, ToolCall
 from refold.model.window import Tool
 from refold.ports.records import read_recalled, read_reply
 from refold.recall import DESCRIPTION, LEAST_TOKENS, MAX_TOKENS, answer_recall, recall_tool
@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from refold.gateway.upstreams import Target
 
 MOST_ROUNDS = 3
-"""Follow-up calls of one reply: a search, the originals that it found, and one more."""
+"""Rounds of one reply whose recalls are answered: a search, the originals that it found, and one more. If the model calls
+the tool once more, it is asked a last time with a `tool_choice` of none: the tool stays in the list, so that the cached prefix of
+tools and system prompt does too."""
 MOST_CALLS = 8
 """Calls of the tool that are answered in one round: each has at least `LEAST_TOKENS` of the room of one answer."""
 SECOND_NAME = "refold_recall"
@@ -61,6 +63,12 @@ MOST_HELD = 512
 """Replies with hidden messages that are held in memory: several hundred conversations in use."""
 _FREE_CHOICES = ("auto", "none")
 """Values of `tool_choice` with which a model may answer in words."""
+_NO_TOOL: dict[DialectName, Raw] = {
+    "chat": Raw(b'"none"'),
+    "responses": Raw(b'"none"'),
+    "anthropic": Raw(b'{"type":"none"}'),
+}
+"""The value of `tool_choice` with which a model must answer in words."""
 _TOPIC = "recall"
 
 _log = logging.getLogger("refold.gateway")
@@ -90,7 +98,7 @@ class HiddenMessages(Struct, frozen=True):
 class RecallOffer(Struct, frozen=True):
     """A request with the tool, and with the hidden messages of its history."""
 
-    incoming: Incoming
+    incoming: IncomingRequest
     name: str
     """The tool's name in this request."""
     seen: DecodedLine | None
@@ -207,7 +215,7 @@ class RecallRounds:
         self,
         offer: RecallOffer,
         hidden: HiddenReplies,
-        again: Callable[[Ticket, Incoming, Target], Awaitable[Ticket]],
+        again: Callable[[Ticket, IncomingRequest, Target], Awaitable[Ticket]],
     ) -> None:
         self.name, self._offer, self._hidden, self._again = offer.name, offer, hidden, again
         self._incoming = offer.incoming
@@ -235,6 +243,9 @@ class RecallRounds:
         """The next call of the reply, if the model has called the tool and nothing else; None if the reply ends here.
         `keep` stores the reply of this round. One that ends here is stored with its answered recalls, see
         `Ticket.recalled`.
+
+        Raises:
+            UpstreamUnavailable: the model calls the tool in every round, and has said nothing.
         """
         dialect = self.dialect
         items = [bytes(item) for item in read_reply(reply) or ()]
@@ -254,10 +265,11 @@ class RecallRounds:
         self.calls += len(calls)
         talk, left = ticket.hosted.live.conversation, MOST_ROUNDS - self.count - 1
         results = result_items(await answer_calls(talk, calls, left=left), dialect)
-        if has_others or left < 0:
+        if has_others or left < -1:
             ticket.recalled = tuple(map(Raw, results))
             if keep is not None:
                 await keep()
+            self._check_answered()
             await self._remember(ticket, items, results)
             return None
         if keep is not None:
@@ -267,7 +279,22 @@ class RecallRounds:
         self.count += 1
         self._earlier.append(ticket)
         self._incoming = _extended(self._incoming, added)
+        if left < 0:
+            self._incoming = _with(self._incoming, {"tool_choice": _NO_TOOL[dialect.name]})
         return await self._again(ticket, self._incoming, target)
+
+    def _check_answered(self) -> None:
+        """Refuse a reply that would be empty for the client.
+
+        Raises:
+            UpstreamUnavailable: the model has called the tool in every round, and said nothing.
+        """
+        parts = shown_parts(self._replies, self.name, self.dialect)
+        if not any(not isinstance(part, Reasoning) for part in parts):
+            raise UpstreamUnavailable(
+                f"the model gave no answer: it called {self.name} again although it was told not to",
+                hint="ask again, or turn compaction.recall_tool off for this model",
+            )
 
     def _sendable(self, items: Sequence[bytes]) -> list[bytes]:
         """The items of a reply that can be sent back: reasoning that is neither stored nor encrypted cannot."""
@@ -302,7 +329,7 @@ class RecallRounds:
         await self._hidden.remember(self._offer.topic, shown, run, messages)
 
 
-def _extended(incoming: Incoming, items: Sequence[bytes]) -> Incoming:
+def _extended(incoming: IncomingRequest, items: Sequence[bytes]) -> IncomingRequest:
     """A request with more messages at its end, in its fields and in its body."""
     key = incoming.dialect.messages_key
     whole = [*map(bytes, read_list(incoming.array or b"[]")), *items]
@@ -333,15 +360,15 @@ class HiddenReplies:
         self._held: dict[tuple[str, str], HiddenMessages] = {}
         """By topic and hash: equal histories have equal hashes in all formats, and the topic names the format."""
 
-    def key(self, incoming: Incoming) -> bytes:
+    def key(self, incoming: IncomingRequest) -> bytes:
         """The key of the hashes of a request's history."""
         return chain_key(self._engine.owner, incoming.line_name)
 
     async def offer(
         self,
-        incoming: Incoming,
+        incoming: IncomingRequest,
         seen: DecodedLine | None,
-        read_line: Callable[[Incoming, bytes], DecodedLine],
+        read_line: Callable[[IncomingRequest, bytes], DecodedLine],
         *,
         is_continued: bool,
     ) -> RecallOffer | None:
@@ -359,7 +386,7 @@ class HiddenReplies:
         edits = [Edit("recall_tool", NO_SEQ, 0, 0, f"compaction.recall_tool offers the tool {name}")]
         tools = with_tool(incoming.fields, name, dialect)
         if is_continued:
-            return RecallOffer(_with(incoming, tools), name, None, edits=tuple(edits))
+            return RecallOffer(_with(incoming, {"tools": tools}), name, None, edits=tuple(edits))
         if seen is None:
             seen = await run_text_work(len(array), read_line, incoming, array)
         hashes = seen.line.hashes
@@ -368,13 +395,14 @@ class HiddenReplies:
         runs = await self._runs(topic, hashes) if topic else []
         end = hashes[-1] if hashes else b""
         if not runs:
-            return RecallOffer(_with(incoming, tools), name, seen, end, topic, tuple(edits))
+            return RecallOffer(_with(incoming, {"tools": tools}), name, seen, end, topic, tuple(edits))
         items = [bytes(seen.line.history.item(at)) for at in range(len(seen.line.history))]
         places = await run_text_work(len(array), _put_back, items, runs, seen.line.offset, dialect)
         edits += [
             Edit("recall_messages", at, 0, 0, "recall calls that the gateway ran, put back") for at in places
         ]
-        return RecallOffer(_with(incoming, tools, _array(items)), name, None, end, topic, tuple(edits))
+        changed = {"tools": tools, dialect.messages_key: _array(items)}
+        return RecallOffer(_with(incoming, changed), name, None, end, topic, tuple(edits))
 
     async def remember(self, topic: str, shown: bytes, run: HiddenRun, messages: HiddenMessages) -> None:
         """Note the hidden messages of a reply: `shown` is the hash of the client's history with the reply. The store deletes the
@@ -427,11 +455,8 @@ class HiddenReplies:
         return self._held[key]
 
 
-def _with(incoming: Incoming, tools: Raw, array: Raw | None = None) -> Incoming:
-    """A request with other tools, and other messages if given, in its fields and in its body."""
-    changed = {"tools": tools}
-    if array is not None:
-        changed[incoming.dialect.messages_key] = array
+def _with(incoming: IncomingRequest, changed: Mapping[str, Raw]) -> IncomingRequest:
+    """A request with other values of these fields, in its fields and in its body."""
     body = msgspec.json.encode({**FIELDS.decode(incoming.body), **changed})
     return structs.replace(incoming, fields={**incoming.fields, **changed}, body=body)
 

@@ -28,7 +28,7 @@ from refold.wire.request import History, Reading, read_history, same_items
 
 if TYPE_CHECKING:
     from refold.gateway.conversations import LiveBranch
-    from refold.gateway.request import Incoming
+    from refold.gateway.request import IncomingRequest
 
 Look: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[HistoryPlace]]]
 FIRST_LOOK, LOOK_GROWS = 8, 8
@@ -286,7 +286,7 @@ class LiveBranches:
         return [line for live in branches if (line := live.line)]
 
     def find_by_end(
-        self, hashes: Sequence[bytes], incoming: Incoming
+        self, hashes: Sequence[bytes], incoming: IncomingRequest
     ) -> tuple[LiveBranch, KnownHistory] | None:
         """The branch in this table that a request continues; None if it is not here."""
         for known in range(len(hashes), max(0, len(hashes) - NEW), -1):
@@ -299,7 +299,7 @@ class LiveBranches:
                 )
         return None
 
-    def find_by_branch(self, branch: str, incoming: Incoming) -> LiveBranch | None:
+    def find_by_branch(self, branch: str, incoming: IncomingRequest) -> LiveBranch | None:
         """A branch in this table by its id, if it is open for the model and the format of a request."""
         live = self._live.get(branch)
         return live if live is not None and live.serves(incoming) else None

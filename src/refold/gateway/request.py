@@ -35,9 +35,9 @@ from refold.model.errors import (
     NotFound,
     WebSocketRefused,
     WireError,
-    check_window,
 )
 from refold.model.message import DialectName
+from refold.model.tokens import check_window
 from refold.plugins.registry import active
 from refold.wire.json_codec import (
     FIELDS,
@@ -58,6 +58,7 @@ DIALECT_OF: dict[str, DialectName] = {
     "/v1/chat/completions": "chat",
     "/v1/responses": "responses",
     "/v1/messages": "anthropic",
+    "/v1/responses/compact": "responses",
 }
 """The calls that carry a conversation, by their path."""
 
@@ -185,7 +186,7 @@ _TRIGGER = "compaction_trigger"
 _TRIGGER_BYTES = 512
 
 
-class Incoming(Struct, frozen=True, dict=True):
+class IncomingRequest(Struct, frozen=True, dict=True):
     """One call that carries a conversation."""
 
     dialect: Dialect
@@ -202,6 +203,8 @@ class Incoming(Struct, frozen=True, dict=True):
     """Tokens of the history up to `root`, as reported by the provider."""
     name_fault: str = ""
     """Why the client's name of the conversation was replaced by its hash; empty if it was not."""
+    is_compact_call: bool = False
+    """True at the path of the Responses API that answers with a compaction."""
 
     @property
     def line_name(self) -> str:
@@ -237,6 +240,8 @@ class Incoming(Struct, frozen=True, dict=True):
     @cached_property
     def asks_compaction(self) -> bool:
         """True if the client asks the provider for a compaction instead of a reply."""
+        if self.is_compact_call:
+            return True
         if self.dialect.name == "anthropic":
             return not is_null(self.fields.get("compaction", NULL))
         if self.dialect.name != "responses" or self.array is None:
@@ -269,7 +274,7 @@ def output_in(fields: Mapping[str, Raw], name: str) -> int | None:
     return int(count) if count is not None and 0 < count < MOST_OUTPUT else None
 
 
-def read_incoming(path: str, headers: Mapping[str, str], body: bytes) -> Incoming:
+def read_incoming(path: str, headers: Mapping[str, str], body: bytes) -> IncomingRequest:
     """
     Raises:
         WireError: the body is not a JSON object.
@@ -278,7 +283,15 @@ def read_incoming(path: str, headers: Mapping[str, str], body: bytes) -> Incomin
     fields = read(FIELDS, body)
     dialect = DIALECTS[DIALECT_OF[path]]
     fault = _name_fault(_stated_name(headers, fields))
-    incoming = Incoming(dialect, body, fields, name_of(headers, fields), wishes_of(headers), name_fault=fault)
+    incoming = IncomingRequest(
+        dialect,
+        body,
+        fields,
+        name_of(headers, fields),
+        wishes_of(headers),
+        name_fault=fault,
+        is_compact_call=path.endswith("/compact"),
+    )
     incoming.array  # noqa: B018  # fill the cache here, because large bodies are read in a thread
     return incoming
 

@@ -19,7 +19,7 @@ from refold.core.budget import OutputRoom
 from refold.core.prompt_cache import unmarked, within_limit
 from refold.core.stage import handle_of
 from refold.gateway.conversations import PreparedWindow, TakenRequest
-from refold.gateway.request import Incoming, output_in
+from refold.gateway.request import IncomingRequest, output_in
 from refold.model.errors import BudgetError, DoesNotFit, WireError
 from refold.model.message import Message, Reasoning
 from refold.model.window import Breakpoint, Window
@@ -31,7 +31,7 @@ from refold.wire.sse import parse_event
 MARK = b'"cache_control"'
 
 
-def body_of(incoming: Incoming, hosted: TakenRequest, made: PreparedWindow) -> bytes:
+def body_of(incoming: IncomingRequest, hosted: TakenRequest, made: PreparedWindow) -> bytes:
     """The body to send for a request.
 
     Raises:
@@ -48,7 +48,7 @@ def body_of(incoming: Incoming, hosted: TakenRequest, made: PreparedWindow) -> b
     return encode_window(_request(incoming, window), window)
 
 
-def _as_sent(incoming: Incoming, hosted: TakenRequest, made: PreparedWindow, window: Window) -> Window:
+def _as_sent(incoming: IncomingRequest, hosted: TakenRequest, made: PreparedWindow, window: Window) -> Window:
     """The window with the client's own encoding of every unchanged message. Changed messages get the cache
     marks of this request, and not those that they had when they were new.
     """
@@ -70,14 +70,14 @@ def _as_sent(incoming: Incoming, hosted: TakenRequest, made: PreparedWindow, win
     return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))
 
 
-def _client_encoding(incoming: Incoming, message: Message, raw: Raw) -> Message:
+def _client_encoding(incoming: IncomingRequest, message: Message, raw: Raw) -> Message:
     """A message as the client encoded it in this request."""
     if message.origin is not None and message.origin.raw == raw:
         return message
     return decode_message(raw, incoming.dialect)
 
 
-def _request(incoming: Incoming, window: Window) -> Request:
+def _request(incoming: IncomingRequest, window: Window) -> Request:
     """The client's request with the fields that `encode_window` needs."""
     return Request(
         incoming.dialect,
@@ -109,18 +109,18 @@ class Additions(Struct, frozen=True):
     """Why the thinking that the settings ask for was not added; empty if it was, or if they ask for none."""
 
 
-def read_by_additions(incoming: Incoming, settings: Settings) -> int:
+def read_by_additions(incoming: IncomingRequest, settings: Settings) -> int:
     """Bytes that `additions_of` reads: the options of a stream, and all messages if it has to decide about thinking."""
     decides = settings.compaction.thinking is not None and not _says_thinking(incoming)
     return len(incoming.body) if decides else len(bytes(incoming.fields.get(USAGE, NULL)))
 
 
-def _says_thinking(incoming: Incoming) -> bool:
+def _says_thinking(incoming: IncomingRequest) -> bool:
     """True if the client itself controls thinking."""
     return any(not is_null(incoming.fields.get(name, NULL)) for name in _THINKS)
 
 
-def additions_of(incoming: Incoming, settings: Settings) -> Additions:
+def additions_of(incoming: IncomingRequest, settings: Settings) -> Additions:
     """The fields to add to a request."""
     wanted, found, problem = settings.compaction, dict[str, Raw](), ""
     if wanted.include_usage and incoming.is_stream and incoming.dialect.name == "chat":
@@ -131,7 +131,7 @@ def additions_of(incoming: Incoming, settings: Settings) -> Additions:
     return Additions(found, problem)
 
 
-def _thinking_problem(incoming: Incoming, tokens: int) -> str:
+def _thinking_problem(incoming: IncomingRequest, tokens: int) -> str:
     """Why the provider would refuse this request with thinking; empty if it would not."""
     if incoming.dialect.name != "anthropic":
         return ""
@@ -160,7 +160,7 @@ def _is_in_unthought_loop(newest_first: Iterable[Message]) -> bool:
     return first is not None and not (first.parts and isinstance(first.parts[0], Reasoning))
 
 
-def without_thoughts(incoming: Incoming, made: PreparedWindow) -> dict[str, Raw]:
+def without_thoughts(incoming: IncomingRequest, made: PreparedWindow) -> dict[str, Raw]:
     """The field that turns thinking off, if the window has lost the thoughts of the tool loop in progress."""
     if made.window is None or made.is_plain or not thinking_budget(incoming.fields):
         return {}
@@ -168,7 +168,7 @@ def without_thoughts(incoming: Incoming, made: PreparedWindow) -> dict[str, Raw]
     return {THINKING: write({"type": "disabled"})} if is_unthought else {}
 
 
-def _with_usage(incoming: Incoming) -> dict[str, Raw]:
+def _with_usage(incoming: IncomingRequest) -> dict[str, Raw]:
     raw = incoming.fields.get(USAGE, NULL)
     options = read(FIELDS, raw) if is_object(raw) else {}
     if "include_usage" in options or not (is_null(raw) or is_object(raw)):
@@ -176,7 +176,7 @@ def _with_usage(incoming: Incoming) -> dict[str, Raw]:
     return {USAGE: write({**options, "include_usage": True})}
 
 
-def _thinking(incoming: Incoming, tokens: int) -> dict[str, Raw]:
+def _thinking(incoming: IncomingRequest, tokens: int) -> dict[str, Raw]:
     """The thinking field of the format; a format with named levels gets the nearest one."""
     if incoming.dialect.name == "anthropic":
         return {THINKING: write({"type": "enabled", "budget_tokens": tokens})}
@@ -232,7 +232,7 @@ def thinking_budget(fields: Mapping[str, Raw]) -> int:
         return 0
 
 
-def lowered_fields(incoming: Incoming, made: PreparedWindow) -> dict[str, Raw]:
+def lowered_fields(incoming: IncomingRequest, made: PreparedWindow) -> dict[str, Raw]:
     """The fields of a request that ask for more output than its window allows, with the allowed output."""
     output = made.window.output if made.window else None
     if output is None:
@@ -241,7 +241,7 @@ def lowered_fields(incoming: Incoming, made: PreparedWindow) -> dict[str, Raw]:
     return {name: write(output) for name, count in stated.items() if count is not None and count > output}
 
 
-def output_header(incoming: Incoming, made: PreparedWindow) -> str:
+def output_header(incoming: IncomingRequest, made: PreparedWindow) -> str:
     """The original and the lowered output limit, for a header."""
     output = made.window.output if made.window else None
     return f"{incoming.max_output}->{output}"

@@ -31,7 +31,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from refold.config import Resolved
+from refold.config import ResolvedSettings
 from refold.config.upstream import embedder_of
 from refold.dashboard.app import Dashboard
 from refold.dashboard.browser_access import BrowserSessions, page_secret
@@ -45,10 +45,9 @@ from refold.gateway.auth import Access, KeyRing, Rules, check_binding, send_answ
 from refold.gateway.errors import answer
 from refold.gateway.exchange import KEEP_S
 from refold.gateway.log import facts
-from refold.gateway.metrics import PrometheusMetrics
 from refold.gateway.processes import END_S, Handover, LocalModel, ProcessGroup
 from refold.gateway.request import check_path, shape_of
-from refold.gateway.telemetry import Telemetry, is_recorded
+from refold.gateway.telemetry import PrometheusMetrics, Telemetry, is_recorded
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
 from refold.gateway.workspace import GatewayBackend
 from refold.model.errors import (
@@ -198,7 +197,7 @@ class OpenGateway(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_gateway(
-    resolved: Resolved,
+    resolved: ResolvedSettings,
     *,
     local: Target | None = None,
     environ: Mapping[str, str] = os.environ,
@@ -225,7 +224,7 @@ async def open_gateway(
 
 @asynccontextmanager
 async def _open_work(
-    resolved: Resolved, local: Target | None, environ: Mapping[str, str], *, runs_jobs: bool = False
+    resolved: ResolvedSettings, local: Target | None, environ: Mapping[str, str], *, runs_jobs: bool = False
 ) -> AsyncIterator[Gateway]:
     """The gateway without its web application: the store, the upstreams, the queue of jobs and the notices of the store. A
     process that runs jobs itself defers none.
@@ -272,7 +271,7 @@ def check_jobs(url: str) -> None:
 
 
 @asynccontextmanager
-async def _open_jobs(resolved: Resolved) -> AsyncIterator[JobQueue]:
+async def _open_jobs(resolved: ResolvedSettings) -> AsyncIterator[JobQueue]:
     from refold.stores.postgres.job_queue import JobQueue
 
     queue = JobQueue(resolved.settings.store.url, lease_s=resolved.settings.cluster.lease_s)
@@ -283,7 +282,7 @@ async def _open_jobs(resolved: Resolved) -> AsyncIterator[JobQueue]:
         await queue.close()
 
 
-async def work(resolved: Resolved, tell: Callable[[], None]) -> None:
+async def work(resolved: ResolvedSettings, tell: Callable[[], None]) -> None:
     """Run the jobs of the cluster until told to stop; `tell` is called when the worker takes jobs.
 
     Raises:
@@ -363,13 +362,13 @@ async def _sweep_regularly(gateway: Gateway) -> None:
             _log.warning("expired content could not be deleted now: %s", type(error).__name__)
 
 
-def _targets(resolved: Resolved, local: Target | None, environ: Mapping[str, str]) -> Targets:
+def _targets(resolved: ResolvedSettings, local: Target | None, environ: Mapping[str, str]) -> Targets:
     targets = open_targets(resolved.settings.upstreams, environ)
     return with_local(targets, local) if local else targets
 
 
 async def serve(
-    resolved: Resolved,
+    resolved: ResolvedSettings,
     tell: Callable[[str, Gateway], None],
     *,
     local: Target | None = None,
@@ -422,7 +421,7 @@ async def serve(
 
 
 async def serve_page(
-    resolved: Resolved, tell: Callable[[str], None], *, url: str, owner: str = OWNER, port: int = 0
+    resolved: ResolvedSettings, tell: Callable[[str], None], *, url: str, owner: str = OWNER, port: int = 0
 ) -> None:
     """Serve the page for a store without a gateway, for this machine alone, until told to stop."""
     store = await open_store(url, patience_s=KEEP_S, warn=partial(_log.warning, "%s"))
@@ -496,7 +495,7 @@ def _os_error_text(error: OSError) -> str:
 
 
 def run(
-    resolved: Resolved,
+    resolved: ResolvedSettings,
     tell: Callable[[str, Gateway], None],
     *,
     local: Target | None = None,
@@ -506,7 +505,7 @@ def run(
     _run(serve(resolved, tell, local=local, handed=handed))
 
 
-def run_processes(resolved: Resolved, local: LocalModel | None) -> int:
+def run_processes(resolved: ResolvedSettings, local: LocalModel | None) -> int:
     """Serve with several processes; the result is the exit code."""
     server = resolved.settings.server
     with listen(server.host, server.port) as listening:
@@ -516,7 +515,7 @@ def run_processes(resolved: Resolved, local: LocalModel | None) -> int:
         return asyncio.run(group.run())
 
 
-def run_worker(resolved: Resolved, tell: Callable[[], None]) -> None:
+def run_worker(resolved: ResolvedSettings, tell: Callable[[], None]) -> None:
     """Run jobs in a new event loop."""
     _run(work(resolved, tell))
 

@@ -72,6 +72,8 @@ class Authors:
         self._forwarder, self._environ, self._telemetry = forwarder, environ, telemetry
         self._queue = queue
         self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
+        self._without: OrderedDict[tuple[str, ...], list[str]] = OrderedDict()
+        """Why a model of an upstream is not asked for compactions again."""
 
     def author(
         self, host: OwnerConversations, terms: ConversationSettings, target: Target, credentials: Credentials
@@ -90,11 +92,21 @@ class Authors:
         if place not in self._made:
             chain = self._chain(named, terms, target, keys, owner)
             own = self._chain((), terms, target, keys, owner)[0] if compacts else None
-            self._made[place] = ModelSummariser(chain, cache=host.engine.cache, native=own)
+            without = self._without_compactions(target, terms)
+            self._made[place] = ModelSummariser(chain, cache=host.engine.cache, native=own, without=without)
             if len(self._made) > MOST:
                 self._made.popitem(last=False)
         self._made.move_to_end(place)
         return self._made[place]
+
+    def _without_compactions(self, target: Target, terms: ConversationSettings) -> list[str]:
+        """What is known about compactions by a model of an upstream, for all owners."""
+        place = (target.name, terms.model, terms.format)
+        found = self._without.setdefault(place, [])
+        self._without.move_to_end(place)
+        if len(self._without) > MOST:
+            self._without.popitem(last=False)
+        return found
 
     def _plugin(self, host: OwnerConversations, terms: ConversationSettings) -> Summariser | None:
         """The summariser of a plugin, if the settings name one."""

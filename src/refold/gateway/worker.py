@@ -184,7 +184,7 @@ class Worker:
         except NotFound:
             return
         except RefoldError as error:
-            _log.warning("a job could not be done: %s", error)
+            _log.warning("a job could not be done: %s", "; ".join(str(error).splitlines()))
             raise
         if result.has_failed:
             raise JobFailed(result.error or "no model wrote a summary")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from refold.config import Resolved, update
+from refold.config import ResolvedSettings, update
 from refold.dashboard.workspace import NO_MODEL, OperationNote, SummaryChoice
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
@@ -45,7 +45,7 @@ class GatewayWorkspace:
         return self.host.engine
 
     @property
-    def resolved(self) -> Resolved:
+    def resolved(self) -> ResolvedSettings:
         return self.host.resolved
 
     async def open(self, name: str, branch: str = "", *, preset: str = "") -> Conversation:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -45,15 +46,22 @@ from refold.model.errors import (
     WireError,
 )
 from refold.model.message import Message, system, user
-from refold.model.window import Fixed, Ttl, Window
+from refold.model.window import FixedFields, Ttl, Window
 from refold.ports.models import Ask
 from refold.text_work import run_text_act, run_text_work
 from refold.upstreams.provider import Pace, Provider, ProviderKey, Retries
-from refold.wire.anthropic import beta_for, with_beta
 from refold.wire.error import ErrorBody, answer_error, decode_error
 from refold.wire.json_codec import MAX_BODY_BYTES, NULL, write
 from refold.wire.reply import Reply, StreamReader, decode_reply
-from refold.wire.request import Request, decode_tools, encode_request, encode_window
+from refold.wire.request import (
+    COMPACTION_BETA,
+    Request,
+    beta_for,
+    decode_tools,
+    encode_request,
+    encode_window,
+    with_beta,
+)
 from refold.wire.sse import Delta
 from refold.wire.translate import translate_messages, translate_tools
 
@@ -404,7 +412,7 @@ def request_body(
     # The marks are set here, in the provider's format: that of the conversation may be another one.
     tools = decode_tools(raws.get("tools", NULL))
     automatic: Ttl | None = "5m" if "cache_control" in raws else None
-    fixed = Fixed(dialect, prompt, tools, automatic)
+    fixed = FixedFields(dialect, prompt, tools, automatic)
     return encode_window(request, mark_prompt(Window(fixed, messages), ask.cache_ttl))
 
 
@@ -474,6 +482,10 @@ is remembered.
 
 _COMPACTED_UNDER = {"anthropic": "", "responses": "/compact"}
 """Where a request for a compaction goes, below the path of the format."""
+_NO_COMPACTION = re.compile(
+    rb"(?i)\bcompaction: extra inputs|unexpected value\(s\)[^\"]{0,200}" + COMPACTION_BETA.encode()
+)
+"""Refusals of servers that speak Anthropic's format and do not know its field or its beta feature."""
 _COUNTED_UNDER = {"anthropic": "/count_tokens", "responses": "/input_tokens"}
 
 
@@ -615,6 +627,9 @@ class HttpUpstream:
         return setback
 
     def _refused(self, answer: ErrorReply, ask: Ask) -> FailedAttempt:
+        if ask.compacts and answer.status in (400, 422) and _NO_COMPACTION.search(answer.body):
+            reason = f"has no compaction (answered {answer.status})"
+            return FailedAttempt(UpstreamError(f"{self._provider.name} {reason}", reason=reason))
         return error_of_response(self._provider, answer, ask, self._pace.wall())
 
 

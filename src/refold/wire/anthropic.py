@@ -10,14 +10,12 @@ content, or an empty list; it is opaque.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
-from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.model.message import (
     File,
@@ -30,7 +28,6 @@ from refold.model.message import (
     Text,
     ToolCall,
     ToolResult,
-    holds_compaction,
 )
 from refold.wire.error import answer_error
 from refold.wire.json_codec import (
@@ -53,25 +50,6 @@ from refold.wire.json_codec import (
     write_content,
 )
 from refold.wire.sse import CallDelta, Delta, Pieces, ReasoningDelta, ServerSentEvent, TextDelta
-
-# Compactions on request
-
-BETA = "anthropic-beta"
-COMPACTION_BETA = "compact-2026-09-04"
-"""The value of the header that a request for a compaction needs, and every request that holds such a compaction."""
-
-
-def beta_for(messages: Iterable[Message], dialect: Dialect, *, compacts: bool = False) -> str:
-    """The beta feature that a request needs: for compactions on request; empty for none."""
-    is_needed = dialect.name == "anthropic" and (compacts or any(map(holds_compaction, messages)))
-    return COMPACTION_BETA if is_needed else ""
-
-
-def with_beta(headers: Mapping[str, str], beta: str) -> dict[str, str]:
-    """The headers with one more beta feature, besides those that they name."""
-    known = [one.strip() for one in headers.get(BETA, "").split(",") if one.strip()]
-    return {**headers, BETA: ",".join(known if beta in known else [*known, beta])}
-
 
 # Blocks, and the sources of media
 

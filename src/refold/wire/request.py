@@ -15,7 +15,7 @@ messages.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Raw, Struct, structs
@@ -23,8 +23,8 @@ from msgspec.json import Decoder
 
 from refold.model.dialect import Dialect
 from refold.model.errors import WireError
-from refold.model.message import Message, Opaque, Part
-from refold.model.window import Breakpoint, Fixed, Tool, Ttl, Window
+from refold.model.message import Message, Opaque, Part, holds_compaction
+from refold.model.window import Breakpoint, FixedFields, Tool, Ttl, Window
 from refold.wire import anthropic, responses
 from refold.wire.anthropic import decode_block, encode_block
 from refold.wire.json_codec import (
@@ -182,8 +182,8 @@ class Request(Struct, frozen=True):
         return len(self.system) - (_prompt_key(self.fields, self.dialect) is not None)
 
     @property
-    def fixed(self) -> Fixed:
-        return Fixed(self.dialect, self.system, self.tools, _automatic(self.fields, self.dialect))
+    def fixed(self) -> FixedFields:
+        return FixedFields(self.dialect, self.system, self.tools, _automatic(self.fields, self.dialect))
 
     @property
     def continues(self) -> bool:
@@ -222,7 +222,7 @@ def request_of(fields: dict[str, Raw], dialect: Dialect, body: bytes) -> Request
     )
 
 
-def fixed_of(fields: dict[str, Raw], dialect: Dialect) -> Fixed:
+def fixed_of(fields: dict[str, Raw], dialect: Dialect) -> FixedFields:
     """The parts of a request besides the conversation. Of its list of messages only the leading system messages are read.
 
     Raises:
@@ -231,10 +231,10 @@ def fixed_of(fields: dict[str, Raw], dialect: Dialect) -> Fixed:
     raw = fields.get(dialect.messages_key, NULL)
     items = () if is_null(raw) or dialect.name == "anthropic" else decode_messages(raw, dialect)
     system = _prompt_of(fields, dialect) + items[: _leading(items)]
-    return Fixed(dialect, system, _tools_of(fields), _automatic(fields, dialect))
+    return FixedFields(dialect, system, _tools_of(fields), _automatic(fields, dialect))
 
 
-def encode_fixed(fixed: Fixed) -> bytes:
+def encode_fixed(fixed: FixedFields) -> bytes:
     """A request without messages: its system prompt and its tools.
 
     Raises:
@@ -408,6 +408,24 @@ def _write_items(messages: Sequence[Message], dialect: Dialect) -> Json:
     if only and only.origin and not is_object(only.origin.raw):
         return encode_message(only, dialect)
     return each(lambda message: encode_item(message, dialect), messages, dialect.messages_key)
+
+
+# The header of a request that holds a compaction, or asks for one
+BETA = "anthropic-beta"
+COMPACTION_BETA = "compact-2026-09-04"
+"""The value of the header that a request for a compaction needs, and every request that holds such a compaction."""
+
+
+def beta_for(messages: Iterable[Message], dialect: Dialect, *, compacts: bool = False) -> str:
+    """The beta feature that a request needs: for compactions on request; empty for none."""
+    is_needed = dialect.name == "anthropic" and (compacts or any(map(holds_compaction, messages)))
+    return COMPACTION_BETA if is_needed else ""
+
+
+def with_beta(headers: Mapping[str, str], beta: str) -> dict[str, str]:
+    """The headers with one more beta feature, besides those that they name."""
+    known = [one.strip() for one in headers.get(BETA, "").split(",") if one.strip()]
+    return {**headers, BETA: ",".join(known if beta in known else [*known, beta])}
 
 
 # History that a client resends with every request, decoded incrementally
