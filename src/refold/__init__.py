@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from refold.engine.state import Bill, Receipt
     from refold.engine.status import Preview, Status
     from refold.integrations.sdk_clients import wrap
-    from refold.model.budget import Budget
     from refold.model.errors import (
         AccessError,
         BodyEncoded,
@@ -109,7 +108,7 @@ if TYPE_CHECKING:
     )
     from refold.model.message import Message, Text, ToolCall, ToolResult
     from refold.model.summary import Summary
-    from refold.model.tokens import Measurement, TokenCount, TokenCounter, Usage
+    from refold.model.tokens import Budget, Measurement, TokenCount, TokenCounter, Usage
     from refold.plugins.plugin import Plugin
     from refold.plugins.registry import load_plugins
     from refold.ports.models import (
@@ -125,7 +124,7 @@ if TYPE_CHECKING:
     from refold.ports.records import Call, CommandEntry, Compaction, Listed, Session, StoredSummary
     from refold.ports.store import Store
     from refold.recall import answer_recall, recall_tool
-    from refold.summarisers.model import ModelSummariser, SummaryWriter
+    from refold.summarisers import ModelSummariser, SummaryWriter
     from refold.tokens.catalog import WindowSize
     from refold.tokens.counters import counter_for
     from refold.upstreams import open_embedder, open_upstream
@@ -299,18 +298,17 @@ _NAMES = {
     "refold.engine.state": "Bill Receipt",
     "refold.engine.status": "Preview Status",
     "refold.integrations.sdk_clients": "wrap",
-    "refold.model.budget": "Budget",
     "refold.model.errors": "Overflow",
     "refold.model.message": "Message Text ToolCall ToolResult",
     "refold.model.summary": "Summary",
-    "refold.model.tokens": "Measurement TokenCount TokenCounter Usage",
+    "refold.model.tokens": "Budget Measurement TokenCount TokenCounter Usage",
     "refold.plugins.plugin": "Plugin",
     "refold.plugins.registry": "load_plugins",
     "refold.ports.models": "Ask CountingUpstream Embedder StreamingUpstream Summariser SummaryCache SummaryFunction Upstream",
     "refold.ports.records": "Call CommandEntry Compaction Listed Session StoredSummary",
     "refold.ports.store": "Store",
     "refold.recall": "answer_recall recall_tool",
-    "refold.summarisers.model": "ModelSummariser SummaryWriter",
+    "refold.summarisers": "ModelSummariser SummaryWriter",
     "refold.tokens.catalog": "WindowSize",
     "refold.tokens.counters": "counter_for",
     "refold.upstreams": "open_embedder open_upstream",

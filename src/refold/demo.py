@@ -369,13 +369,13 @@ def release() -> Turn:
 # the reply, its headers and, if there is no message, the provider's error.
 
 
-class Answered(Struct, frozen=True):
+class DemoAnswer(Struct, frozen=True):
     message: dict[str, Any] | None
     headers: Mapping[str, str]
     problem: str = ""
 
 
-AskFunction: TypeAlias = Callable[[dict[str, Any]], Awaitable[Answered]]
+AskFunction: TypeAlias = Callable[[dict[str, Any]], Awaitable[DemoAnswer]]
 
 
 @asynccontextmanager
@@ -395,15 +395,15 @@ async def _openai(address: str) -> AsyncIterator[AskFunction]:
 
     async with AsyncOpenAI(base_url=f"{address}/v1", api_key="demo", max_retries=0) as client:
 
-        async def ask(fields: dict[str, Any]) -> Answered:
+        async def ask(fields: dict[str, Any]) -> DemoAnswer:
             try:
                 raw = await client.chat.completions.with_raw_response.create(**fields)
             except APIStatusError as error:
-                return Answered(
+                return DemoAnswer(
                     None, error.response.headers, f"{error.status_code} {error.code or error.type}"
                 )
             message = raw.parse().choices[0].message
-            return Answered(message.model_dump(exclude_none=True), raw.headers)
+            return DemoAnswer(message.model_dump(exclude_none=True), raw.headers)
 
         yield ask
 
@@ -412,7 +412,7 @@ async def _openai(address: str) -> AsyncIterator[AskFunction]:
 async def _plain(address: str) -> AsyncIterator[AskFunction]:
     async with aiohttp.ClientSession() as session:
 
-        async def ask(fields: dict[str, Any]) -> Answered:
+        async def ask(fields: dict[str, Any]) -> DemoAnswer:
             body = {name: value for name, value in fields.items() if name != "extra_headers"}
             headers = {
                 "authorization": "Bearer demo",
@@ -425,11 +425,11 @@ async def _plain(address: str) -> AsyncIterator[AskFunction]:
                 found = msgspec.json.decode(await got.read())
             told = {name.lower(): value for name, value in got.headers.items()}
             if got.status != 200:
-                return Answered(
+                return DemoAnswer(
                     None, told, f"{got.status} {found['error']['code'] or found['error']['type']}"
                 )
             message = found["choices"][0]["message"]
-            return Answered({name: one for name, one in message.items() if one is not None}, told)
+            return DemoAnswer({name: one for name, one in message.items() if one is not None}, told)
 
         yield ask
 
@@ -460,7 +460,7 @@ class DemoCall(Struct, frozen=True):
     reason: str = ""
 
 
-class Recalled(Struct, frozen=True):
+class DemoRecall(Struct, frozen=True):
     """The question at the end of the demo, and the passage that recall finds."""
 
     question: str
@@ -485,7 +485,7 @@ class DemoSession(Struct, frozen=True):
     rule: str
     keeps_rule: bool
     """True if the last window has the user's rule of the first turn, word for word."""
-    recalled: Recalled | None
+    recalled: DemoRecall | None
 
     @property
     def whole(self) -> int:
@@ -588,7 +588,7 @@ class _Player:
             self.history.append({"role": "tool", "tool_call_id": wanted["id"], "content": step.result})
         return True
 
-    async def _noted(self, answered: Answered, step: DemoStep, asks: str) -> DemoCall:
+    async def _noted(self, answered: DemoAnswer, step: DemoStep, asks: str) -> DemoCall:
         headers = answered.headers
         whole, _, sent = headers.get("x-refold-tokens", "0->0").partition("->")
         action = "refused" if answered.message is None else headers.get("x-refold-changed", "")
@@ -612,7 +612,7 @@ async def _reason(address: str) -> str:
     return max(rows, key=lambda row: row["number"])["reason"] if rows else ""
 
 
-async def _recalled(store: str, last: bytes) -> Recalled | None:
+async def _recalled(store: str, last: bytes) -> DemoRecall | None:
     """The passage about the detail that recall finds in the stored conversation."""
     async with Engine(store) as engine:
         passages = str(await (await engine.conversation(NAME)).recall(QUESTION))
@@ -621,7 +621,7 @@ async def _recalled(store: str, last: bytes) -> Recalled | None:
     if at is None:
         return None
     handle = next(line.split()[0] for line in reversed(lines[: at + 1]) if line.startswith("#m"))
-    return Recalled(QUESTION, handle, " ".join(wanted), wanted[0].encode() in last)
+    return DemoRecall(QUESTION, handle, " ".join(wanted), wanted[0].encode() in last)
 
 
 @asynccontextmanager

@@ -111,7 +111,7 @@ THREADS = 1
 """One thread: summaries are written in the background, and the other cores serve the foreground."""
 
 
-class Served(Struct, frozen=True):
+class ServedModel(Struct, frozen=True):
     """A running model that speaks OpenAI Chat."""
 
     base_url: str
@@ -139,7 +139,7 @@ def missing_steps(python: str) -> list[str]:
 @contextmanager
 def serve_local(
     weights: Path | None = None, *, window: int = WINDOW, threads: int = THREADS
-) -> Iterator[Served]:
+) -> Iterator[ServedModel]:
     """Run the local model, or a GGUF file of your own, until the block ends.
 
     Raises:
@@ -157,7 +157,7 @@ def serve_local(
     with _start() as server:
         try:
             address = _address(server, (str(file.resolve()), key, window, threads))
-            yield Served(f"{address}/v1", key, file.stem, window)
+            yield ServedModel(f"{address}/v1", key, file.stem, window)
         finally:
             server.kill()  # it has no state that an orderly exit would save
 

@@ -31,7 +31,7 @@ from refold.chat import chat as async_chat
 from refold.chat.chat import LEASE_S, PARALLEL_TOOLS, ChatEvent, ChatEvents, Confirm
 from refold.chat.commands import Command
 from refold.chat.tools import ChatTool
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.policy import Policy
 from refold.core.stages.tool_results import ToolRule
 from refold.engine import conversation as async_conversation
@@ -347,7 +347,7 @@ class Conversation:
     def window_of(self, call: Call) -> dict[str, Any]:
         return self._run(self._async.window_of(call))
 
-    def shown_with(self, call: Call) -> Folded:
+    def shown_with(self, call: Call) -> FoldedBranch:
         return self._run(self._async.shown_with(call))
 
     def ready(self) -> None:

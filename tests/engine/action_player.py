@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from refold.core import extractive_summary
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
 from refold.engine import actions
@@ -13,11 +13,10 @@ from refold.engine.actions import Outcome
 from refold.engine.events import Event, Undone, sized
 from refold.engine.recall import look_up
 from refold.engine.state import Change, Secrecy, State
-from refold.model.budget import Budget
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.model.tokens import Prices, TokenCounter, Usage
-from refold.model.window import Fixed, Window
+from refold.model.tokens import Budget, Prices, TokenCounter, Usage
+from refold.model.window import FixedFields, Window
 
 
 class Played:
@@ -25,7 +24,7 @@ class Played:
 
     def __init__(
         self,
-        fixed: Fixed,
+        fixed: FixedFields,
         budget: Budget,
         policy: Policy,
         counter: TokenCounter,
@@ -62,11 +61,11 @@ class Played:
         self.set(frame=frame)
 
     @property
-    def folded(self) -> Folded:
+    def folded(self) -> FoldedBranch:
         return self.state.folded
 
     @folded.setter
-    def folded(self, folded: Folded) -> None:
+    def folded(self, folded: FoldedBranch) -> None:
         self.set(folded=folded)
 
     def add(self, *messages: Message, sensitive: bool = False) -> None:
@@ -118,7 +117,7 @@ class Played:
     def wanted_now(self, cut: int | None = None):
         return actions.wanted_now(self.state, cut)
 
-    def restore(self, folded: Folded) -> None:
+    def restore(self, folded: FoldedBranch) -> None:
         self.state = self.state.showing(folded)
         self.changes.clear()
 
@@ -132,7 +131,7 @@ class Played:
         return actions.search(self.state, query, max_tokens=max_tokens)
 
 
-def shown_before(earlier: Folded, known: Folded) -> Folded:
+def shown_before(earlier: FoldedBranch, known: FoldedBranch) -> FoldedBranch:
     """All that is known now, shown as it was at an earlier time; what came since is not shown yet. A stored conversation reads this
     from its store instead.
     """

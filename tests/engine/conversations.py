@@ -1,11 +1,11 @@
 """Conversations to run through the engine, and a summariser that only counts."""
 
 from refold.core.presets import PRESETS
-from refold.model.budget import Budget
 from refold.model.dialect import CHAT, Dialect
 from refold.model.message import Message, ToolCall, assistant, system, tool, user
 from refold.model.summary import Summary
-from refold.model.window import Fixed
+from refold.model.tokens import Budget
+from refold.model.window import FixedFields
 from tests.core.conversations import TextCounter
 from tests.engine.action_player import Played
 
@@ -33,7 +33,7 @@ def give_up(request, folded, frame) -> None:
 def memory(preset="opal", *, window=10_000, dialect: Dialect = CHAT, summarise=count, **budget) -> Played:
     rules = () if dialect.name == "anthropic" else (system("be kind"),)
     policy = PRESETS[preset] if isinstance(preset, str) else preset
-    return Played(Fixed(dialect, rules), Budget(window=window, **budget), policy, COUNTER, summarise)
+    return Played(FixedFields(dialect, rules), Budget(window=window, **budget), policy, COUNTER, summarise)
 
 
 def agent_turn(number: int, *, size: int = 200) -> list[Message]:

@@ -12,13 +12,12 @@ import pytest
 
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
-from refold.model.budget import Budget
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.errors import BudgetError, RecoverySpent
 from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult, assistant, system, tool, user
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
-from refold.model.window import Fixed
+from refold.model.tokens import Budget, Usage
+from refold.model.window import FixedFields
 from tests.core.presets.preset_player import Quarter, ask, estimated, use_tool, work, written
 from tests.engine.action_player import Played
 from tests.engine.conversations import agent_turn, give_up
@@ -236,7 +235,7 @@ class TestRoom:
         """Case D42."""
         with pytest.raises(BudgetError, match="fill the whole window"):
             Played(
-                Fixed(CHAT),
+                FixedFields(CHAT),
                 Budget(window=4_000, max_output=4_000, thinking=3_500),
                 PRESETS["opal"],
                 Quarter(),
@@ -252,7 +251,7 @@ class TestRoom:
     @every_preset
     def test_instructions_that_leave_no_room_are_an_error_that_says_what_to_do(self, preset):
         """Case D46."""
-        fixed = Fixed(CHAT, (system("rule " * 4_000),))
+        fixed = FixedFields(CHAT, (system("rule " * 4_000),))
         with pytest.raises(BudgetError, match="system prompt") as caught:
             Played(fixed, Budget(window=4_000), PRESETS[preset], Quarter())
         assert "shorten" in caught.value.hint

@@ -4,12 +4,11 @@ from msgspec import structs
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
-from refold.model.budget import Share
 from refold.model.dialect import DIALECTS
 from refold.model.errors import BudgetError, DoesNotFit, InvalidWindow, NotFound
 from refold.model.message import Message, Text, ToolResult, assistant, tool, user
 from refold.model.summary import Summary
-from refold.model.tokens import Prices
+from refold.model.tokens import Prices, Share
 from tests.engine.conversations import agent_turn, give_up, memory, size_of
 
 every_preset = pytest.mark.parametrize("preset", PRESETS)

@@ -27,6 +27,11 @@ class Noting(MemoryStore):
         self.asked["read"] += len(found)
         return found
 
+    async def news(self, seen):
+        found = await super().news(seen)
+        self.asked["read"] += len(found.messages)
+        return found
+
 
 async def opened(store, *models):
     return [

@@ -200,7 +200,7 @@ async def test_a_session_without_messages_is_not_found_by_words_of_the_next():
     ]
 
 
-class Counting:
+class CounterChoice:
     """A store that counts how often it is asked."""
 
     def __init__(self, store):
@@ -214,7 +214,7 @@ class Counting:
 async def test_to_find_a_session_takes_as_long_among_many_conversations_as_among_few():
     asked = []
     for count in (3, 60):
-        store = Counting(MemoryStore())
+        store = CounterChoice(MemoryStore())
         made = engine(store)
         for number in range(count):
             await (await made.conversation(f"talk {number}")).add("hello there")

@@ -13,13 +13,12 @@ from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.core.stage import HANDLE_PATTERN, part_of
 from refold.core.verify import is_refused, verify_window
-from refold.model.budget import Budget, Tokens
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import BudgetError, DoesNotFit, NotFound, RecoverySpent, RefoldError
 from refold.model.message import Message, Reasoning, Text, ToolResult, system, user
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
-from refold.model.window import Fixed, Window
+from refold.model.tokens import Budget, Tokens, Usage
+from refold.model.window import FixedFields, Window
 from refold.tokens import FittedCounter
 from tests.engine.action_player import Played
 from tests.engine.conversations import give_up
@@ -83,7 +82,7 @@ def distinct(messages: list[Message], dialect: Dialect) -> list[Message]:
 def memory(preset: str, dialect: Dialect, window: int, *, gives_up: bool = False, **budget) -> Played:
     summariser = give_up if gives_up else summarise
     return Played(
-        Fixed(dialect, (RULES,)), Budget(window=window, **budget), PRESETS[preset], COUNTER, summariser
+        FixedFields(dialect, (RULES,)), Budget(window=window, **budget), PRESETS[preset], COUNTER, summariser
     )
 
 

@@ -7,11 +7,11 @@ import pytest
 from refold.core.presets import PRESETS
 from refold.engine.actions import Outcome
 from refold.engine.journal import Journal
-from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS
 from refold.model.message import system, user
 from refold.model.summary import Summary
-from refold.model.window import Fixed
+from refold.model.tokens import Budget
+from refold.model.window import FixedFields
 from refold.ports import records
 from refold.ports.records import Compaction, Head, Session, StoredSummary
 from refold.replay import ReferenceCounter
@@ -25,7 +25,7 @@ COUNTER = ReferenceCounter()
 
 def memory(preset="refold", window=4_000, dialect="chat"):
     rules = (system("Be brief."),) if dialect != "anthropic" else ()
-    return Played(Fixed(DIALECTS[dialect], rules), Budget(window=window), PRESETS[preset], COUNTER)
+    return Played(FixedFields(DIALECTS[dialect], rules), Budget(window=window), PRESETS[preset], COUNTER)
 
 
 async def begun(store=None, dialect="chat", name="c"):

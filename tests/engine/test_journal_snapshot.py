@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from refold.core.extractive_summary import summarise
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.presets import PRESETS
 from refold.core.view import View
 from refold.engine import journal
@@ -36,7 +36,7 @@ def read(talk, kept, first=None, pinned=frozenset()):
     held = [Original(number, message, message) for number, message in enumerate(messages, first)]
     empty = View(dialect, folded.shown.counter)
     return journal.read_snapshot(
-        kept, held, Folded.of(empty), lambda raw: decode_message(raw, dialect), pinned
+        kept, held, FoldedBranch.of(empty), lambda raw: decode_message(raw, dialect), pinned
     )
 
 

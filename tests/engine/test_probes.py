@@ -14,11 +14,11 @@ from msgspec import structs
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
 from refold.core.verify import is_refused, verify_window
-from refold.model.budget import Budget, Tokens
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import RefoldError
 from refold.model.message import Message, Reasoning, system
-from refold.model.window import Fixed, Window
+from refold.model.tokens import Budget, Tokens
+from refold.model.window import FixedFields, Window
 from refold.tokens import FittedCounter
 from tests.engine.action_player import Played
 from tests.engine.probes import GOAL, LATEST, LONG, PROBES, RULES, Script, latest_turns, sweep
@@ -80,7 +80,7 @@ MEANINGS = {
 
 
 def talk(policy: Policy, dialect: Dialect, window: int = WINDOW) -> Played:
-    return Played(Fixed(dialect, (system(RULES),)), Budget(window=window), policy, COUNTER)
+    return Played(FixedFields(dialect, (system(RULES),)), Budget(window=window), policy, COUNTER)
 
 
 def at_once(policy: Policy, dialect: Dialect, messages: list[Message], window: int = WINDOW) -> Window:

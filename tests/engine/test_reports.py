@@ -5,9 +5,8 @@ from msgspec import structs
 
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
-from refold.model.budget import Share
 from refold.model.message import assistant, user
-from refold.model.tokens import Prices, Usage
+from refold.model.tokens import Prices, Share, Usage
 from tests.engine.conversations import agent_turn, memory, size_of
 
 

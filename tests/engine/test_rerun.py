@@ -6,7 +6,9 @@ import pytest
 from msgspec import structs
 
 from refold.core.presets import PRESETS
+from refold.engine import summary_jobs
 from refold.engine.archive import pack, unpack
+from refold.engine.events import CompactionEnd
 from refold.model.errors import StoreError, SummaryError
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
@@ -361,3 +363,90 @@ async def test_a_conversation_that_has_moved_on_stays_as_it_is(move):
     await talk.close()
     assert "summary_discarded" in [event.kind async for event in heard]
     assert await engine(store).examine("chat") == []
+
+
+class Late:
+    """A clock that goes on by a second whenever it is read."""
+
+    def __init__(self):
+        self.now = 1_000_000.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+async def test_a_rerun_takes_over_from_one_that_was_killed(monkeypatch):
+    monkeypatch.setattr(summary_jobs, "POLL_S", 0.001)
+    store, killed, slow = MemoryStore(), Paid("KILLED"), Late()
+    talk = await filled(store, summariser=Paid())
+    await talk.compact()
+    killed.stop()
+    again, give_up = asyncio.create_task(talk.rerun(summariser=killed)), store.give_up
+    await killed.is_asked.wait()
+
+    async def gone(*_):
+        raise StoreError("the program is killed: it ends nothing")
+
+    store.give_up = gone
+    again.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await again
+    store.give_up = give_up
+    head = await store.head("local", "chat")
+    (left,) = [one for one in await store.unfinished("local", head.branch) if one.state == "running"]
+    slow.now = left.until - 45
+    other = await engine(store, clock=slow, **WIDE).conversation("chat")
+    assert await other.rerun(summariser=Paid("KILLED"))
+    assert "KILLED 1" in await told(other)
+
+
+async def test_a_rerun_that_finds_another_at_work_says_so(monkeypatch):
+    monkeypatch.setattr(summary_jobs, "POLL_S", 0.001)
+    monkeypatch.setattr(summary_jobs, "PATIENCE_S", 0.0)
+    store, slow = MemoryStore(), Paid("SLOW")
+    talk = await filled(store, summariser=Paid())
+    await talk.compact()
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    other = await engine(store, **WIDE).conversation("chat")
+    with pytest.raises(SummaryError) as caught:
+        await other.rerun(summariser=Paid("SLOW"))
+    assert caught.value.hint == summary_jobs.HELD
+    slow.may_answer.set()
+    assert await again
+
+
+async def test_a_function_is_asked_although_one_of_its_name_wrote_before():
+    def writer(text):
+        def write(messages, **_):
+            return text
+
+        return write
+
+    store = MemoryStore()
+    talk = await filled(store, summariser=Paid())
+    await talk.compact()
+    assert await talk.rerun(summariser=writer("The harbour is closed."))
+    assert "The harbour is closed." in await told(talk)
+    assert await talk.rerun(summariser=writer("The harbour is open."))
+    assert "The harbour is open." in await told(talk)
+    assert "The harbour is closed." not in await told(talk)
+
+
+async def test_a_compaction_that_is_asked_for_during_a_rerun_is_not_superseded_by_it():
+    store, slow, heard = MemoryStore(), Paid("SLOW"), []
+    talk = await filled(store, summariser=Paid(), on_event=heard.append)
+    await talk.compact()
+    slow.stop()
+    again = asyncio.create_task(talk.rerun(summariser=slow))
+    await slow.is_asked.wait()
+    asked = asyncio.create_task(talk.compact(keep=1_000))
+    await asyncio.sleep(0)
+    slow.may_answer.set()
+    assert await again
+    await asked
+    ends = [one.outcome for one in heard if isinstance(one, CompactionEnd)]
+    assert len(ends) == 3
+    assert "superseded" not in ends

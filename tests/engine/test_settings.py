@@ -9,7 +9,7 @@ from refold.engine.settings import ConversationSettings, dialect_named, preset_n
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS
 from refold.model.errors import BudgetError, ConfigError, WireError
 from refold.model.message import Text, system
-from refold.model.window import Fixed
+from refold.model.window import FixedFields
 from tests.core.conversations import TextCounter
 
 
@@ -103,7 +103,7 @@ class TestNames:
     def test_a_counter_of_your_own_is_used(self):
         counter = TextCounter()
         memory, _ = state_for(
-            ConversationSettings(model="gpt-4o", counter=counter), Fixed(CHAT, (system("12345"),))
+            ConversationSettings(model="gpt-4o", counter=counter), FixedFields(CHAT, (system("12345"),))
         )
 
         assert memory.folded.shown.counter is counter

@@ -215,7 +215,7 @@ async def test_what_is_sensitive_stays_so_after_a_restart(store):
     assert (await again.recall("#m0"))["content"] == "My number is 4242-1111."
 
 
-class Counting:
+class CounterChoice:
     """A summariser of one's own that says how often it was asked."""
 
     def __init__(self):
@@ -228,7 +228,7 @@ class Counting:
 
 @pytest.mark.feature("N4", "L17")
 async def test_a_summary_that_was_paid_for_is_used_after_a_restart(store):
-    write = Counting()
+    write = CounterChoice()
     talk = await engine(store, summariser=write).conversation("chat")
     number = 0
     while not write.asked:
@@ -268,7 +268,7 @@ async def test_a_model_that_fails_again_and_again_is_asked_no_more(store):
 
 
 async def test_no_more_is_spent_than_allowed(store):
-    write = Counting()
+    write = CounterChoice()
     talk = await engine(store, summariser=write, max_spend=0.0).conversation("chat")
     for number in range(40):
         await talk.add(*answer(number))

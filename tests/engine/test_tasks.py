@@ -8,11 +8,11 @@ from msgspec import Raw, structs
 from refold.core.presets import PRESETS
 from refold.engine.state import Secrecy
 from refold.engine.summary_source import task_of
-from refold.model.budget import Budget
 from refold.model.dialect import CHAT
 from refold.model.message import Message, Origin, Text, assistant, system, tool, user
 from refold.model.summary import Summary
-from refold.model.window import Fixed, Tool
+from refold.model.tokens import Budget
+from refold.model.window import FixedFields, Tool
 from tests.engine.action_player import Played
 from tests.engine.conversations import COUNTER, agent_turn
 
@@ -22,7 +22,7 @@ SAID = "the password is hunter2222"
 def talk_of(
     *messages: Message, prompt: str = "be kind", tools: tuple[Tool, ...] = (), secrecy=None
 ) -> Played:
-    fixed, budget = Fixed(CHAT, (system(prompt),), tools), Budget(window=100_000)
+    fixed, budget = FixedFields(CHAT, (system(prompt),), tools), Budget(window=100_000)
     policy = structs.replace(PRESETS["opal"], manual=None)
     talk = Played(fixed, budget, policy, COUNTER, secrecy=secrecy)
     talk.add(*messages)

@@ -27,7 +27,7 @@ class WordCounter:
         return sum(map(self.text, (*texts, *results)))
 
 
-class Answered(NamedTuple):
+class DemoAnswer(NamedTuple):
     status: int
     headers: dict[str, str]
     content: bytes
@@ -51,15 +51,15 @@ def body_of(protocol: str, text: str = "hi", **fields) -> dict:
     return {"model": "m", key: said, **most, **fields}
 
 
-async def post(server, path: str, body: object, headers: dict[str, str] | None = None) -> Answered:
+async def post(server, path: str, body: object, headers: dict[str, str] | None = None) -> DemoAnswer:
     data = BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
     async with (
         aiohttp.ClientSession() as session,
         session.post(server.url + path, data=data, headers=HEADERS if headers is None else headers) as answer,
     ):
         lower = {name.lower(): value for name, value in answer.headers.items()}
-        return Answered(answer.status, lower, await answer.read())
+        return DemoAnswer(answer.status, lower, await answer.read())
 
 
-async def ask(server, protocol: str, text: str = "hi", **fields) -> Answered:
+async def ask(server, protocol: str, text: str = "hi", **fields) -> DemoAnswer:
     return await post(server, PATHS[protocol], body_of(protocol, text, **fields))

@@ -12,10 +12,10 @@ from msgspec import structs
 from refold import Conversation
 from refold.core.policy import Policy
 from refold.core.presets import PRESETS
-from refold.core.prompts import DEFAULT
+from refold.core.prompts import DEFAULT, Recipe
 from refold.model.message import DialectName, Message
 from refold.model.summary import Summary
-from refold.summarisers import KeptInMemory, ModelSummariser, Recipe, SummaryWriter
+from refold.summarisers import MemoryCache, ModelSummariser, SummaryWriter
 from refold.testing import Received, ScriptedUpstream
 from refold.upstreams import Provider, Retries, open_upstream
 
@@ -64,7 +64,7 @@ async def playing(
     window: int = 8_000,
     reads: int = 32_000,
     recipe: Recipe | None = None,
-    cache: KeptInMemory | None = None,
+    cache: MemoryCache | None = None,
     environ: dict[str, str] | None = None,
     **settings,
 ) -> AsyncIterator[Played]:

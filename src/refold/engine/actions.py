@@ -24,7 +24,7 @@ from refold.core.digest.typed_text import request_text
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import (
     SIGNATURES_REFUSED,
-    Folded,
+    FoldedBranch,
     forget_thoughts,
     is_broken,
     is_native_error,
@@ -83,7 +83,6 @@ from refold.engine.state import (
     SentWindow,
     State,
 )
-from refold.model.budget import Budget
 from refold.model.errors import (
     DoesNotFit,
     InvalidWindow,
@@ -94,15 +93,15 @@ from refold.model.errors import (
 )
 from refold.model.message import Message, Role, holds_sealed
 from refold.model.summary import Author, Summary
-from refold.model.tokens import Usage
-from refold.model.window import Fixed, Window
+from refold.model.tokens import Budget, Usage
+from refold.model.window import FixedFields, Window
 from refold.ports.records import Call
 
 LEAST_LEARNT = 500
 """Tokens of messages. A smaller call, or one that is mostly instructions, is not used for calibration: its
 count depends more on the instructions than on the provider's tokenizer."""
 FOREIGN = "only the provider that made this compaction can read it"
-NATIVE_REFUSED = "the provider does not take its own compaction back, so its text is sent"
+NATIVE_REFUSED = "the provider does not take its own compaction back, so a text is sent"
 OUTPUTS = 8
 """Calls whose outputs are remembered: the fold point leaves room for the largest of them."""
 TTL_S, LONG_TTL_S = 300.0, 3_600.0
@@ -161,7 +160,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class RequestTerms(Struct, frozen=True):
     """The instructions, the budget and the policy of one stateless request."""
 
-    fixed: Fixed
+    fixed: FixedFields
     budget: Budget
     policy: Policy
     twins: Mapping[int, Message] = {}
@@ -236,6 +235,9 @@ def recover(state: State, status: int | None, body: object, *, held: int | None 
     RecoverySpent if the policy's attempts for this call are used up, or if no smaller window exists.
     """
     draft = _Draft(state)
+    draft.may_end_with_assistant = (
+        True  # as the refused request did, if it does: for a compaction, or to be continued
+    )
     draft.recover(status, body, held)
     return draft.outcome()
 
@@ -672,7 +674,7 @@ class _Draft:
             return extractive_summary.mechanical_summary(request, planned.next, frame)
         return None
 
-    def _summarise(self, request: SummaryRequest, folded: Folded) -> Summary | None:
+    def _summarise(self, request: SummaryRequest, folded: FoldedBranch) -> Summary | None:
         state = self.state
         own = own_compaction(request.previous[-1:], state.frame.fixed)
         if own and not own[0].since:  # it stays, and a digest of the messages since follows it
@@ -769,7 +771,7 @@ class _Draft:
 
     def _change(
         self,
-        after: Folded,
+        after: FoldedBranch,
         decision: Decision,
         reason: str,
         edits: tuple[Edit, ...],
@@ -797,9 +799,11 @@ class _Draft:
         self.set(receipts=(*self.state.receipts, receipt))
         return change
 
-    def _record_for_call(self, before: Folded, after: Folded, reason: str, edits: tuple[Edit, ...]) -> None:
+    def _record_for_call(
+        self, before: FoldedBranch, after: FoldedBranch, reason: str, edits: tuple[Edit, ...]
+    ) -> None:
         """Record a change for the current call only: it is not stored, and cannot be undone."""
-        receipt = Receipt("reduce", reason, before.tokens, after.tokens, edits)
+        receipt = Receipt("reduce", reason, before.tokens, after.tokens, edits, is_for_call=True)
         self.set(receipts=(*self.state.receipts, receipt))
         self.events.append(pruned(self.state, Change(before, after, receipt), "automatic"))
 
@@ -862,6 +866,8 @@ class _Draft:
 
     def _marked(self, planned: Plan) -> Window:
         """Return the window with cache breakpoints, if its format takes them."""
+        if not planned.window.fixed.dialect.max_breakpoints:
+            return planned.window
         policy = self.state.frame.policy
         cache = policy.cache if policy.enabled else None
         return mark_window(planned.window, planned.sent, cache, self.state.window)
@@ -958,13 +964,13 @@ class _Draft:
     def _give_up_native(self) -> None:
         """Send the text of a summary from now on: the provider does not take its own compaction back."""
         state = self.state
-        bare = state.folded.without_native()
+        bare = state.folded.without_native(NATIVE_REFUSED)
         shown = structs.replace(bare, lead=self._text_lead(bare)).show(bare.items.items)
         change = self._change(shown, "reduce", NATIVE_REFUSED, (), moment="overflow")
         self.events.append(pruned(state, change, "automatic"))
         self.set(folded=shown)
 
-    def _text_lead(self, folded: Folded) -> Lead:
+    def _text_lead(self, folded: FoldedBranch) -> Lead:
         frame, view = self.state.frame, folded.shown
         older = tokens_of(frame.policy.ancestors, frame.budget)
         return lead_of(folded.summaries, frame.policy, view.dialect, view.counter, older, frame.fixed)
@@ -1038,7 +1044,7 @@ def _said(state: State, first: int, last: int, most: int) -> tuple[str, bool]:
     return "\n".join(filter(None, found)), is_answered
 
 
-def _holds_sealed(sent: Folded) -> bool:
+def _holds_sealed(sent: FoldedBranch) -> bool:
     """Whether the window holds a sealed compaction, whose size only its provider knows."""
     if sent.lead.is_native:
         return any(map(holds_sealed, sent.lead.messages))

@@ -26,7 +26,7 @@ from refold.ports.records import (
     Compaction,
     Embedding,
     Head,
-    Inherited,
+    InheritedState,
     InstalledCompaction,
     Listed,
     Outline,
@@ -55,7 +55,7 @@ class Branch(Struct, frozen=True, tag="branch"):
     calls: tuple[Call, ...]
     pins: tuple[int, ...]
     embeddings: tuple[Embedding, ...] = ()
-    inherited: Inherited = Inherited()
+    inherited: InheritedState = InheritedState()
     """The state that it took over from its base branch, if it has one."""
 
 
@@ -282,13 +282,13 @@ async def _branch(store: Store, head: Head, outline: Outline, calls: Iterable[Ca
     )
 
 
-async def _inherited(store: Store, head: Head, rows: Sequence[Compaction]) -> Inherited:
+async def _inherited(store: Store, head: Head, rows: Sequence[Compaction]) -> InheritedState:
     """Return the state that a fork took over from its base, from the rows that are not its own changes."""
     raw = [one.cut for one in rows if one.kind == "arrival" and one.state == "undone" and not one.number]
     shown = [await _with_snapshot(store, head, one) for one in rows if one.number]
     written = await store.written(head.owner, [one.id for one in shown])
     change = InstalledCompaction(shown[0], written[0] if written else None) if shown else None
-    return Inherited(change, tuple(sorted(raw)))
+    return InheritedState(change, tuple(sorted(raw)))
 
 
 async def _with_snapshot(store: Store, head: Head, change: Compaction) -> Compaction:
@@ -341,7 +341,7 @@ def _line(line: Line) -> bytes:
     return _ENCODE(line) + b"\n"
 
 
-class Unpacked(Struct, frozen=True):
+class UnpackResult(Struct, frozen=True):
     """The result for one conversation of an archive."""
 
     owner: str
@@ -352,7 +352,7 @@ class Unpacked(Struct, frozen=True):
     """Why nothing of it was stored, if it could not be."""
 
 
-async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked]:
+async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[UnpackResult]:
     """Put an archive into a store, a conversation at a time. One that is not complete is left out.
 
     Raises:
@@ -369,7 +369,7 @@ async def unpack(store: Store, lines: Iterable[bytes]) -> AsyncIterator[Unpacked
             except StoreError as error:
                 fault = error.what if isinstance(error, Damaged) else error.message
         reading.skip()
-        yield Unpacked(line.owner, line.listed.id, is_new and not fault, fault)
+        yield UnpackResult(line.owner, line.listed.id, is_new and not fault, fault)
     if not isinstance(reading.line, End):
         raise StoreError(
             "the archive is cut short", hint="export it again; complete conversations were imported"

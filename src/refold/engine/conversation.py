@@ -14,14 +14,14 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
 from refold.core.search.terms import limit_query
@@ -116,7 +116,7 @@ from refold.model.errors import (
 from refold.model.message import Message, Text, ToolCall, ToolResult, holds_compaction
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
-from refold.model.window import Fixed, Window
+from refold.model.window import FixedFields, Window
 from refold.ports.jobs import SessionOrder, SummaryOrder, SummaryQueue
 from refold.ports.models import (
     Ask,
@@ -179,7 +179,7 @@ _WHOLE_REPLY = "its `stream` has to yield the whole `Reply` as its last item"
 _UPSTREAM = "open one with `refold.open_upstream`"
 
 
-class Unsettled(Struct, frozen=True):
+class UnsettledCommit(Struct, frozen=True):
     """A commit of unknown outcome: the position of the branch before it, and the state after it in case it
     was stored.
     """
@@ -355,7 +355,7 @@ class Conversation:
         self._summariser_timeout_s = settings.summariser_timeout_s
         self._state, self._size = state_for(settings)
         self._is_open = self._is_stale = False
-        self._unsettled: Unsettled | None = None
+        self._unsettled: UnsettledCommit | None = None
         self._held: Head | None = None
         """The head of the branch when the state was loaded or committed."""
         self._sent: SentWindow | None = None
@@ -378,7 +378,11 @@ class Conversation:
             max_spend=settings.max_spend,
             lease_s=settings.lease_s,
         )
-        self._session_summaries = SessionSummaries(journal, self._jobs, lambda: self._state)
+
+    @cached_property
+    def _session_summaries(self) -> SessionSummaries:
+        """The summaries of closed sessions; most conversations close none."""
+        return SessionSummaries(self._journal, self._jobs, lambda: self._state)
 
     def _summariser_from(self, settings: ConversationSettings) -> Summariser | None:
         """Return the summariser of the settings. One that is given by name is closed with the conversation."""
@@ -499,7 +503,7 @@ class Conversation:
                         return done  # the same messages were added at the same time
                     continue
                 except BaseException:
-                    self._unsettled = Unsettled(place, done.state)
+                    self._unsettled = UnsettledCommit(place, done.state)
                     raise
                 self._is_stale = False
             return await self._adopt(done, session)
@@ -530,7 +534,10 @@ class Conversation:
     def _warn_of_unused_model(self, events: Sequence[Event]) -> None:
         """Log a warning for each compaction for which the configured summariser was not used."""
         for event in events if self._jobs.summariser is not None else ():
-            if isinstance(event, CompactionEnd) and event.outcome == "installed" and event.why:
+            if not isinstance(event, CompactionEnd) or event.outcome != "installed" or not event.why:
+                continue
+            # If a model wrote because the provider had not compacted, the summariser has logged that.
+            if event.author not in ("model", "native"):
                 _log.warning("a compaction was made without the summariser: %s", event.why)
 
     async def _sent_now(self, state: State) -> SentWindow:
@@ -551,7 +558,7 @@ class Conversation:
         elif asks:
             head = await self._journal.current_head()
             if head is None or head.place != self._journal.head.place:
-                await self._load(head)
+                await self._load()
             await self._follow_learned_window()
         state = self._jobs.with_prepared(self._state)
         return structs.replace(state, at=self._journal.clock())
@@ -584,10 +591,10 @@ class Conversation:
                 self._state = unsettled.state
         self._unsettled = None
 
-    async def _load(self, head: Head | None = None) -> None:
+    async def _load(self) -> None:
         self._is_stale = True
         is_first, held = not self._is_open, self._held if self._is_open else None
-        self._state = await self._journal.load(self._state, head, is_first=is_first, held=held)
+        self._state = await self._journal.load(self._state, is_first=is_first, held=held)
         self._held = self._journal.head
         self._take_instructions()
         self._sent, self._is_stale, self._is_open = None, False, True
@@ -1130,6 +1137,10 @@ class Conversation:
         if keep is not None:
             check_count(keep, "keep")
         check_focus(focus)
+        if (rerunning := self._rerunning) is not None and not rerunning.done():
+            await asyncio.wait(
+                {rerunning}
+            )  # it makes the last compaction again, and this one is to follow it
         async with self._locked():
             await self._current()
             asked_at = self._jobs.place
@@ -1378,13 +1389,7 @@ class Conversation:
         if request is None:
             return None
         with self._jobs.awaiting():
-            written = await self._jobs.write_for(request, author, state, session, is_given=given is not None)
-        if written is None:
-            raise SummaryError(
-                "no summary could be written, and the old compaction stays",
-                hint="the model failed, is paused after failures, or max_spend is reached; the log says why",
-            )
-        return written
+            return await self._jobs.write_for(request, author, state, session, is_given=given is not None)
 
     async def prune(self) -> Pruned | None:
         """Replace old tool results by their names now, regardless of the threshold; the newest stay. Returns the
@@ -1435,7 +1440,7 @@ class Conversation:
             new = await sessions.cleared(state)
             # Without stored content a reload cannot restore the shown messages: keep the new state for
             # `_settle`.
-            self._unsettled = Unsettled(self._journal.head.place, new)
+            self._unsettled = UnsettledCommit(self._journal.head.place, new)
             return await sessions.begin_new(self._journal, state, new)
 
         # One lock for all of it: a message that is added at the same time belongs to the new session.
@@ -1627,8 +1632,8 @@ class Conversation:
             return await difference(self._journal, await self._past(), change)
 
     async def window_of(self, call: Call) -> dict[str, Any]:
-        """Return the fields of the request that was sent with a call. The system prompt and the tools are those of the
-        newest request.
+        """Return the fields of the request that was sent with a call. If its system prompt and tools are not stored any more
+        (the 16 newest are, and those in use), they are those of the newest request.
 
         Raises:
             NotFound: no window was made for this call.
@@ -1639,7 +1644,7 @@ class Conversation:
         size = sum(one.characters for one in (*window.system, *window.sent))
         return await run_text_work(size, self._fields, window)
 
-    async def shown_with(self, call: Call) -> Folded:
+    async def shown_with(self, call: Call) -> FoldedBranch:
         """Return the messages that were shown with a call, with the numbers of their originals.
 
         Raises:
@@ -1734,7 +1739,7 @@ class Conversation:
         """The state after the last act."""
         return self._state
 
-    def author_of(self, shown: Folded) -> SummaryAuthor:
+    def author_of(self, shown: FoldedBranch) -> SummaryAuthor:
         """Return the author of the summary that a window shows."""
         late = self._jobs.with_prepared(self._state).late
         return author_of(shown, has_late=late is not None, is_writing=self._jobs.is_running)
@@ -1853,7 +1858,7 @@ def _as_part_of(start: CompactionStart, done: Outcome) -> Outcome:
     return structs.replace(done, events=(*others, end))
 
 
-def _last_summarised(folded: Folded) -> int:
+def _last_summarised(folded: FoldedBranch) -> int:
     """The number of the message that the newest summary ends before; 0 without a summary."""
     return folded.summaries[-1].last if folded.summaries else 0
 
@@ -1866,7 +1871,7 @@ def take_prompt(state: State, added: Sequence[Message]) -> tuple[State, list[Mes
     return state, rest
 
 
-def _with_prompt(fixed: Fixed, message: Message) -> Fixed:
+def _with_prompt(fixed: FixedFields, message: Message) -> FixedFields:
     """Add a system message; in a format with a single system prompt, add its parts to that."""
     if fixed.dialect.name != "anthropic":
         return structs.replace(fixed, system=(*fixed.system, message))

@@ -54,7 +54,7 @@ from refold.engine.journal import (
     read_fill_level,
     read_learned,
 )
-from refold.engine.message_search import TurnVectors, find_messages, is_able
+from refold.engine.message_search import TurnVectors, UnboundedEmbedder, find_messages, is_able
 from refold.engine.recall import RECENT_CALLS, holds_all, newest_reply, passage
 from refold.engine.retention import (
     MAX_SHARE,
@@ -345,6 +345,8 @@ class Engine:
         from refold.stores.memory import MemoryStore
 
         is_unasked = isinstance(embedder, StaticEmbedder) and isinstance(self._store, MemoryStore)
+        if embedder is not None and not hasattr(embedder, "least"):
+            embedder = UnboundedEmbedder(embedder)
         turns = (
             TurnVectors(self.store, self.owner, embedder)
             if embedder is not None and self.keeps_content and is_able()
@@ -373,9 +375,9 @@ class Engine:
         """
         if self.keeps_content:
             return StoredCache(self.store, self.owner, self.clock)
-        from refold.summarisers.cache import KeptInMemory
+        from refold.summarisers import MemoryCache
 
-        return KeptInMemory()
+        return MemoryCache()
 
     async def conversation(
         self,
@@ -837,9 +839,12 @@ class Engine:
     async def embed_messages(self) -> int:
         """Embed the messages that have no vector yet, such as those of an earlier version, and return how many were looked at. It
         happens in the background anyhow; this waits for it.
+
+        Raises:
+            ConfigError: the embedder gives no vectors that can be used.
         """
         turns = self._meaning.turns
-        return await turns.catch_up() if turns is not None else 0
+        return await turns.catch_up(is_asked=True) if turns is not None else 0
 
     async def retain(self) -> int:
         """Delete conversations that were idle for `keep_days`, if that is set, once an hour at most. Return

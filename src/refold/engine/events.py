@@ -30,16 +30,15 @@ from weakref import WeakSet
 
 from msgspec import Struct, structs
 
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.plan import Decision, Plan, SummaryRequest
 from refold.core.plan_inputs import size_of
 from refold.core.policy import Moment
 from refold.core.stage import Edit
-from refold.model.budget import WindowSource
 from refold.model.errors import RefoldError
 from refold.model.message import ToolResult
 from refold.model.summary import Author, Summary
-from refold.model.tokens import CountSource, Usage
+from refold.model.tokens import CountSource, Usage, WindowSource
 from refold.ports.models import PaidQuestion
 
 if TYPE_CHECKING:
@@ -375,7 +374,7 @@ class EventQueue:
         )
 
 
-def sized(state: State, folded: Folded | None = None, *, like: State | None = None) -> ContextSize:
+def sized(state: State, folded: FoldedBranch | None = None, *, like: State | None = None) -> ContextSize:
     """Return the size of the context, or the size it would have with `folded`, measured as in the state `like`:
     a provider's report of the messages before a change is all that is known of its count after it.
     """
@@ -448,7 +447,7 @@ def summary_switched(before: State, after: State, change: Change, summary: Summa
     )
 
 
-def _is_compaction(asked: Plan, folded: Folded) -> bool:
+def _is_compaction(asked: Plan, folded: FoldedBranch) -> bool:
     """Whether this plan removes messages, or was requested explicitly (manual or overflow) and is reported in
     any case.
     """
@@ -512,7 +511,7 @@ def as_part_of(start: CompactionStart, events: Iterable[Event]) -> Iterator[Even
     yield end
 
 
-def reductions(edits: Sequence[Edit], before: Folded) -> tuple[Reduction, ...]:
+def reductions(edits: Sequence[Edit], before: FoldedBranch) -> tuple[Reduction, ...]:
     """Return the effect of each stage, in the order of the stages."""
     results = {item.seq for item in before.items.items if ToolResult in map(type, item.message.parts)}
     stages = dict.fromkeys(edit.stage for edit in edits)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.assemble import assemble
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
 from refold.core.plan_inputs import Frame
@@ -29,8 +29,10 @@ from refold.model.dialect import alternating
 from refold.model.errors import InvalidWindow, NotFound
 from refold.model.message import Message
 from refold.model.tokens import Usage
-from refold.model.window import Window
+from refold.model.window import FixedFields, Window
 from refold.ports.records import Call, Compaction, CompactionKind, StoredMessage
+from refold.wire.json_codec import FIELDS, read
+from refold.wire.request import fixed_of
 
 EVERYTHING = 10**9
 NOTHING_RAW: frozenset[int] = frozenset()
@@ -39,25 +41,42 @@ NOTHING_RAW: frozenset[int] = frozenset()
 class Difference(Struct, frozen=True):
     """The effect of a change: the shown messages before and after it, and its receipts."""
 
-    before: Folded
-    after: Folded
+    before: FoldedBranch
+    after: FoldedBranch
     receipts: tuple[Receipt, ...] = ()
 
 
 async def sent_with(journal: Journal, state: State, call: Call) -> Window:
-    """Rebuild the window of a call, with the system prompt and the tools as they are known now.
+    """Rebuild the window of a call: with its own system prompt and tools if the store still has them, and with the newest
+    ones otherwise.
 
     Raises:
         NotFound: no window was made for this call.
     """
     sent, folded = _read_sent(call), await shown_with(journal, state, call)
-    fixed = state.frame.fixed
+    fixed, fields = state.frame.fixed, await instructions_of(journal, call)
+    if fields is not None:
+        own = fixed_of(read(FIELDS, fields), fixed.dialect) if fields else FixedFields(fixed.dialect)
+        fixed = structs.replace(fixed, system=own.system, tools=own.tools, automatic=own.automatic)
     if any(mark.stage == IN_TURN for mark in sent.marks):
         fixed = structs.replace(fixed, dialect=alternating(fixed.dialect))
     return assemble(fixed, folded.shown.messages(), folded.lead)
 
 
-async def shown_with(journal: Journal, state: State, call: Call) -> Folded:
+async def instructions_of(journal: Journal, call: Call) -> bytes | None:
+    """Return the fields of the request with its system prompt and tools, as JSON; empty if it had neither, and None if the
+    store does not have them any more.
+
+    Raises:
+        NotFound: no window was made for this call.
+    """
+    digest, newest = _read_sent(call).instructions, journal.instructions
+    if digest in (b"", newest.digest):
+        return newest.fields if digest else b""
+    return await journal.store.blob(journal.head, digest) if digest else None
+
+
+async def shown_with(journal: Journal, state: State, call: Call) -> FoldedBranch:
     """Return the messages that were shown with a call.
 
     Raises:
@@ -141,7 +160,7 @@ class MessageChange(Struct, frozen=True):
         return fate_of(self.edit, is_shown=self.state == "cut", is_summarised=self.is_summarised)
 
 
-def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
+def changes_of(folded: FoldedBranch, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
     """Every message of the transcript, beside the part of it that is shown now."""
     edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
     shown: dict[int, list[int]] = {}
@@ -154,7 +173,9 @@ def changes_of(folded: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChan
     )
 
 
-def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) -> tuple[MessageChange, ...]:
+def changes_between(
+    before: FoldedBranch, after: FoldedBranch, receipts: Iterable[Receipt]
+) -> tuple[MessageChange, ...]:
     """Every message that was shown before, beside the part of it that is shown after."""
     edits = {edit.seq: edit for receipt in receipts for edit in receipt.edits}
     was, now = _by_number(before), _by_number(after)
@@ -164,7 +185,7 @@ def changes_between(before: Folded, after: Folded, receipts: Iterable[Receipt]) 
     )
 
 
-def _by_number(folded: Folded) -> dict[int, list[ViewEntry]]:
+def _by_number(folded: FoldedBranch) -> dict[int, list[ViewEntry]]:
     """The entries that are shown, by the numbers of their originals."""
     shown: dict[int, list[ViewEntry]] = {}
     for index, entry in enumerate(folded.shown):
@@ -190,7 +211,9 @@ def _changed(
     )
 
 
-def _change(folded: Folded, number: int, at: list[int], edit: Edit | None, covered: int) -> MessageChange:
+def _change(
+    folded: FoldedBranch, number: int, at: list[int], edit: Edit | None, covered: int
+) -> MessageChange:
     original = folded.branch[number]
     messages = tuple(folded.shown[index].message for index in at)
     state: ChangeState = "gone" if not at else "kept" if messages == (original.message,) else "cut"
@@ -234,14 +257,14 @@ def _fingerprint(change: Compaction) -> tuple[object, ...]:
     return change.base, change.cut, change.size, change.before, change.after, change.at
 
 
-async def _before(journal: Journal, state: State, change: Compaction) -> Folded:
+async def _before(journal: Journal, state: State, change: Compaction) -> FoldedBranch:
     """Return the messages that were shown before a change: after the change that preceded it in the same
     session.
 
     Whether an undone change, or an undone shortening on arrival, was still in effect then is not stored. The
     size that the change recorded decides.
     """
-    newest: Folded | None = None
+    newest: FoldedBranch | None = None
     async for one in _candidates(journal, change):
         for raw in (journal.raw, NOTHING_RAW) if journal.raw else (journal.raw,):
             folded = await journal.shown_after(state, one, change.size, raw)

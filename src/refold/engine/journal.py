@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.assemble import Lead, native_messages
-from refold.core.digest.facts import Carried, Facts, carry, index_message, restore
+from refold.core.digest.facts import CarriedPiece, Facts, carry, index_message, restore
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.typed_text import is_typed, request_text
-from refold.core.fold import Folded, UserRequest
+from refold.core.fold import FoldedBranch, UserRequest
 from refold.core.measure import Calibration, Meter, forget_sums
 from refold.core.secrets import redact
 from refold.core.stage import Edit
@@ -31,11 +31,12 @@ from refold.model.errors import Damaged, NotFound, StoreError
 from refold.model.message import Message, Role, Text
 from refold.model.summary import Summary
 from refold.model.tokens import Usage, call_cost
-from refold.model.window import Fixed
+from refold.model.window import FixedFields
 from refold.ports import records
 from refold.ports.records import (
     NOT_KNOWN,
     Batch,
+    BranchNews,
     Call,
     Compaction,
     Delivery,
@@ -64,14 +65,14 @@ CALL_PRECISION_S = 60.0
 minutes."""
 
 
-class Notes(Struct, frozen=True):
+class Notes(Struct, frozen=True, omit_defaults=True):
     """The small facts of a state that are stored beside its messages and snapshots. The field names are part
     of the stored format.
     """
 
     settled: int = -1
     declined: int = -1
-    """`settled` and `declined` are as in `refold.core.fold.Folded`."""
+    """`settled` and `declined` are as in `refold.core.fold.FoldedBranch`."""
     in_vain: int = 0
     flag: str = ""
     limit: int | None = None
@@ -199,7 +200,7 @@ class Instructions(Struct, frozen=True):
     """Whether a program gave them."""
     stored: bytes = b""
     """The hash of the instructions that the store has."""
-    fixed: Fixed | None = None
+    fixed: FixedFields | None = None
     """The instructions that the program gave last."""
 
     @property
@@ -214,7 +215,7 @@ class Instructions(Struct, frozen=True):
         """Return the instructions of a request that was made elsewhere."""
         return self.with_fields(fields, is_given=False)
 
-    def given(self, fixed: Fixed) -> Instructions:
+    def given(self, fixed: FixedFields) -> Instructions:
         """Return the instructions that go out with every request from now on."""
         if fixed is self.fixed:
             return self
@@ -287,7 +288,7 @@ class _StoredLead(Struct, frozen=True):
 
 
 class _Snapshot(Struct, frozen=True):
-    """The stored form of a `Folded`. Its field names are part of the format."""
+    """The stored form of a `FoldedBranch`. Its field names are part of the format."""
 
     version: int
     size: int
@@ -305,7 +306,7 @@ class _Snapshot(Struct, frozen=True):
     declined: int
     pinned: tuple[int, ...]
     ledger: Ledger
-    carried: tuple[Carried, ...]
+    carried: tuple[CarriedPiece, ...]
     task: tuple[int, bytes] | None
     more: tuple[tuple[int, bytes], ...] = ()
     """The messages of the task after its first."""
@@ -315,7 +316,7 @@ class _Snapshot(Struct, frozen=True):
     pruned: int = 0
 
 
-def write_snapshot(folded: Folded, encode: Encode, *, in_words: bool = False) -> bytes:
+def write_snapshot(folded: FoldedBranch, encode: Encode, *, in_words: bool = False) -> bytes:
     """Encode the branch as it is shown now. Compactions that are shown as text for another provider are
     written in their original form, unless `in_words` asks for exactly what was sent.
     """
@@ -359,8 +360,12 @@ def summaries_in(snapshot: bytes) -> tuple[Summary, ...]:
 
 
 def read_snapshot(
-    snapshot: bytes, originals: Iterable[Original], empty: Folded, decode: Decode, pinned: frozenset[int]
-) -> Folded:
+    snapshot: bytes,
+    originals: Iterable[Original],
+    empty: FoldedBranch,
+    decode: Decode,
+    pinned: frozenset[int],
+) -> FoldedBranch:
     """Decode a branch. `originals` are the messages from `origin_of` on, those after the snapshot included."""
     state, held = _decode(snapshot), list(originals)
     if held and held[0].number != state.origin:
@@ -373,7 +378,7 @@ def read_snapshot(
     entries = {one.number: entry for one, entry in zip(known, branch, strict=True)}
     shown = list(_shown_messages(state, entries, decode))
     folded = structs.replace(
-        Folded.of(branch, empty.tools),
+        FoldedBranch.of(branch, empty.tools),
         shown=empty.branch.extend([message for message, _ in shown], [tokens for _, tokens in shown]),
         edited=state.edited,
         base=state.size,
@@ -414,7 +419,7 @@ def _shown_messages(
             raise StoreError(f"message {number} is missing", hint="run `refold doctor`")
 
 
-def append_originals(folded: Folded, originals: Iterable[Original]) -> Folded:
+def append_originals(folded: FoldedBranch, originals: Iterable[Original]) -> FoldedBranch:
     """Return the branch with more originals, each shown as it was when it arrived."""
     for one in originals:
         taken = folded.hold(one.message) if one.is_secret else folded.take(one.message, later=True)
@@ -435,7 +440,7 @@ def _decode(snapshot: bytes) -> _Snapshot:
 
 
 def _encode_replaced(
-    folded: Folded, origin: int, encode: Encode, made: Mapping[int, Message]
+    folded: FoldedBranch, origin: int, encode: Encode, made: Mapping[int, Message]
 ) -> dict[int, bytes]:
     """Encode the messages that are not shown as they came, or that are older than `origin`."""
     found = dict[int, bytes]()
@@ -447,7 +452,7 @@ def _encode_replaced(
     return found
 
 
-def _carried_facts(folded: Folded, origin: int) -> tuple[tuple[Carried, ...], tuple[Summary, ...]]:
+def _carried_facts(folded: FoldedBranch, origin: int) -> tuple[tuple[CarriedPiece, ...], tuple[Summary, ...]]:
     """Return the facts that the next summary may use although their originals are not loaded, and the
     summaries with `reserve` pointing into them. Carried are the reserve of the newest summary, and all facts
     of messages that are still shown from an earlier session.
@@ -579,6 +584,8 @@ class Journal:
         """The id of the change in effect."""
         self.raw: frozenset[int] = frozenset()
         """Messages that are shown as they came, because shortening them on arrival was undone."""
+        self.has_unfinished = True
+        """False if the last load found no summary job that has not come to an end."""
         self.instructions = Instructions()
         self._notes, self._fill_level = read_notes(head.notes).lasting, FillLevel()
 
@@ -645,7 +652,8 @@ class Journal:
         only = b"" if state.is_sent_as_shown else write_snapshot(state.sent, encoder(state), in_words=True)
         raw = tuple(sorted(number for number in self.raw if number >= state.folded.base))
         window, sizes = state.frame.budget.window, state.call_size(state.sent)
-        return SentWindow(state.sent.size, self.change, only, state.window_edits, raw, window, sizes)
+        digest = self.instructions.digest if self.keeps_content else None
+        return SentWindow(state.sent.size, self.change, only, state.window_edits, raw, window, sizes, digest)
 
     def reported_call(
         self,
@@ -661,6 +669,8 @@ class Journal:
         """Return the row of a call with its usage, by the provider's report or estimated, and the data about its window."""
         prices = state.frame.prices
         unsent, saved = state.savings(usage)
+        if sent.instructions is None and self.keeps_content:
+            sent = structs.replace(sent, instructions=self.instructions.digest)
         return Call(
             id=call_id or self.new_id(),
             reply=reply,
@@ -786,15 +796,14 @@ class Journal:
 
     # Reads
 
-    async def load(
-        self, state: State, head: Head | None = None, *, is_first: bool = False, held: Head | None = None
-    ) -> State:
+    async def load(self, state: State, *, is_first: bool = False, held: Head | None = None) -> State:
         """Return the state as the store has it. Frame, patterns and receipts are taken from the given state.
 
-        `head` is that of the branch, if it was just read. `held` is the head at which the given state was read or
-        committed: if nothing but messages and notes came since, only these are read, and added to the state.
+        `held` is the head at which the given state was read or committed: if nothing but messages and notes came
+        since, only these are read, and added to the state.
         """
-        head = head or await self.current_head()
+        news = await self.store.news(held) if held else None
+        head = news.head if news else None if held else await self.current_head()
         is_same = head is not None and head.session == self.session.id
         session = (
             self.session if is_same else await self.store.session(head.owner, head.session) if head else None
@@ -806,15 +815,16 @@ class Journal:
         self.head, self.session, self._notes = head, session, notes.lasting
         self._fill_level = FillLevel()  # stored anew, because other programs may have added messages
         if self.keeps_content or head.next_seq != state.size:  # else the state in memory is the only copy
-            state = await self._read(state, notes, held)
+            state = await self._read(state, notes, held, news)
+        self.has_unfinished = news is None or news.has_unfinished
         state = await self._measured_here(state, is_first=is_first)
         return await self.with_learned_window(state) if is_first else state
 
-    async def _read(self, state: State, notes: Notes, held: Head | None) -> State:
+    async def _read(self, state: State, notes: Notes, held: Head | None, news: BranchNews | None) -> State:
         head, before = self.head, state
         self.instructions = await self.instructions.loaded(self.store, head)
-        if held is not None and _is_extension(state, held, head, notes):
-            state = await self._extended(state, held, notes)
+        if held and news and _is_extension(state, held, head, notes):
+            state = await self._extended(state, held, notes, news)
         else:
             state = await self._read_whole(state, notes)
         folded = structs.replace(state.folded, settled=notes.settled, declined=notes.declined)
@@ -837,15 +847,16 @@ class Journal:
             limits=structs.replace(state.limits, own=before.limits.own),
         ).with_calibration(before.calibration)
 
-    async def _extended(self, state: State, held: Head, notes: Notes) -> State:
+    async def _extended(self, state: State, held: Head, notes: Notes, news: BranchNews) -> State:
         """Return the state with the messages that were added since `held`, and with the pins."""
         head, numbers = self.head, frozenset(notes.sensitive)
         state = structs.replace(state, secrecy=structs.replace(state.secrecy, numbers=numbers))
         folded = state.folded
         if head.revision != held.revision:  # a pin is stored with the notes
-            folded = structs.replace(folded, pinned=frozenset(await self.store.pins(head)))
-        if head.next_seq > held.next_seq:
-            added = await self.originals(state, held.next_seq, head.next_seq)
+            pinned = await self.store.pins(head) if news.has_pins else ()
+            folded = structs.replace(folded, pinned=frozenset(pinned))
+        if news.messages:
+            added = await self._originals_of(state, news.messages)
             size = sum(one.message.characters for one in added)
             folded = await run_text_work(size, append_originals, folded, added)
         return structs.replace(state, folded=folded)
@@ -880,7 +891,7 @@ class Journal:
     def without_messages(self, state: State) -> State:
         """Return the state of a branch that is not loaded: it holds no message, and knows which are sensitive."""
         notes = read_notes(self.head.notes)
-        folded = structs.replace(Folded.of(empty_view(state.folded.shown)), origin=self.head.next_seq)
+        folded = structs.replace(FoldedBranch.of(empty_view(state.folded.shown)), origin=self.head.next_seq)
         secrecy = state.secrecy.restored(notes.sensitive, notes.secret, ())
         return structs.replace(state.showing(folded), secrecy=secrecy)
 
@@ -959,13 +970,13 @@ class Journal:
         if not self.keeps_content:
             raise _content_not_stored()
 
-    async def shown_at(self, state: State, size: int) -> Folded:
+    async def shown_at(self, state: State, size: int) -> FoldedBranch:
         """Return the branch as it was shown when it had `size` messages."""
         return await self.shown_after(state, await self.store.latest(self.head, size), size)
 
     async def shown_after(
         self, state: State, latest: Compaction | None, size: int, raw: Collection[int] | None = None
-    ) -> Folded:
+    ) -> FoldedBranch:
         """Return the branch as it was shown after a change, with the messages since, up to `size`. `raw` are
         the messages that were shown as they came although they were shortened on arrival; by default the
         present ones.
@@ -976,9 +987,9 @@ class Journal:
         origin = await run_text_work(len(shown), origin_of, shown) if latest else 0
         originals = await self.originals(state, origin, max(size, latest.size if latest else 0), raw)
         pinned = frozenset(await self.store.pins(self.head))
-        empty = Folded.of(empty_view(state.folded.shown), state.frame.policy.file_tools)
+        empty = FoldedBranch.of(empty_view(state.folded.shown), state.frame.policy.file_tools)
 
-        def fold() -> Folded:
+        def fold() -> FoldedBranch:
             if latest:
                 return read_snapshot(shown, originals, empty, self._decoder(state), pinned)
             return append_originals(structs.replace(empty, pinned=pinned), originals)
@@ -1001,8 +1012,12 @@ class Journal:
         self, state: State, first: int, last: int, raw: Collection[int] | None = None
     ) -> list[Original]:
         """Return messages of the branch, each with its form on arrival."""
+        return await self._originals_of(state, await self.store.messages(self.head, first, last), raw)
+
+    async def _originals_of(
+        self, state: State, found: Sequence[StoredMessage], raw: Collection[int] | None = None
+    ) -> list[Original]:
         raw = self.raw if raw is None else raw
-        found = await self.store.messages(self.head, first, last)
         head, secret = self.head, state.secrecy.numbers
 
         def read() -> list[Original]:
@@ -1013,7 +1028,7 @@ class Journal:
 
         return await run_text_work(sum(len(one.body) for one in found), read)
 
-    async def with_originals(self, state: State, folded: Folded, first: int = 0) -> Folded:
+    async def with_originals(self, state: State, folded: FoldedBranch, first: int = 0) -> FoldedBranch:
         """Return the branch with its messages from number `first` on. After a restart, a state only holds the
         messages after its summaries.
         """
@@ -1026,7 +1041,7 @@ class Journal:
         held = folded.held | {one.number for one in earlier if one.is_secret}
         return structs.replace(folded, branch=branch, origin=first, told=0, held=held)
 
-    async def with_unread(self, state: State, folded: Folded) -> Folded:
+    async def with_unread(self, state: State, folded: FoldedBranch) -> FoldedBranch:
         """Return the branch with the messages behind its newest summary that no model has read."""
         newest = folded.summaries[-1] if folded.summaries else None
         if newest is None or newest.last < folded.origin:
@@ -1212,7 +1227,7 @@ def encoder(state: State) -> Encode:
     return lambda message: bytes(encode_item(message, dialect))
 
 
-def sent_once(state: State, folded: Folded, marks: tuple[Edit, ...] = ()) -> SentWindow:
+def sent_once(state: State, folded: FoldedBranch, marks: tuple[Edit, ...] = ()) -> SentWindow:
     """Return the data to store about a window that was made for one call only, and that left no trace in the
     branch.
     """

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 
 from refold.core.budget import share_of
 from refold.core.extractive_summary import summarise
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.identity import compaction_keys
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
@@ -152,7 +152,7 @@ class Compactions:
             stored = await self._store.messages(head, 0, maker.size) if head else ()
             digest = ""
             if head and len(stored) == maker.size:
-                empty = Folded.of(View(view.dialect, view.counter), frame.policy.file_tools)
+                empty = FoldedBranch.of(View(view.dialect, view.counter), frame.policy.file_tools)
                 size = sum(len(one.body) for one in stored)
                 inner = await self._inner_digest(stored, head, maker, state, depth)
                 left = room - room // 2 if inner else room
@@ -181,7 +181,7 @@ def _hold(held: dict[K, V], key: K, value: V, most: int) -> None:
         del held[next(iter(held))]
 
 
-def compactions_since(folded: Folded, first: int) -> dict[int, tuple[str, ...]]:
+def compactions_since(folded: FoldedBranch, first: int) -> dict[int, tuple[str, ...]]:
     """Return the keys of the compactions in the originals from `first` on, by message number."""
     if folded.origin + folded.branch.progress.compaction < first:
         return {}
@@ -191,7 +191,7 @@ def compactions_since(folded: Folded, first: int) -> dict[int, tuple[str, ...]]:
 
 
 def _source(
-    number: int, foreign: Mapping[str, Maker], here: Maker, folded: Folded
+    number: int, foreign: Mapping[str, Maker], here: Maker, folded: FoldedBranch
 ) -> tuple[str, Maker] | None:
     """Find the stored messages that a sealed compaction covers: on the branch where it was made or, if it
     came with this one, in front of it. None if they are in the window, or were never stored.
@@ -216,7 +216,7 @@ def _newest_sealed(stored: Sequence[StoredMessage], head: Head) -> tuple[str, ..
 def _digest_of(
     stored: Sequence[StoredMessage],
     head: Head,
-    folded: Folded,
+    folded: FoldedBranch,
     is_sensitive: Callable[[Message], bool],
     room: int,
     frame: Frame,

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from refold.core.digest.facts import Facts, index_message, text_of
 from refold.core.digest.search import excerpt, find, messages_with_terms
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.measure import CharacterEstimate
 from refold.core.search.query import parse_query, spelt_words
 from refold.core.stage import handle_of, part_of
@@ -70,7 +70,7 @@ def read_handle(handle: str) -> Handle:
     return Handle(found["kind"], int(found["number"]), int(found["part"]) if found["part"] else None)
 
 
-def look_up(handle: str, folded: Folded) -> Message | Part | Summary:
+def look_up(handle: str, folded: FoldedBranch) -> Message | Part | Summary:
     """Return the original behind a handle: a message, one of its parts, or a summary.
 
     Raises:
@@ -95,7 +95,7 @@ def no_message(number: int, size: int) -> str:
     return f"there is no message {number}: {known}"
 
 
-def retrieve(handle: str, folded: Folded) -> Message | Summary:
+def retrieve(handle: str, folded: FoldedBranch) -> Message | Summary:
     """Return the original behind a handle; a part is returned as a message with this part alone.
 
     Raises:
@@ -109,7 +109,7 @@ def retrieve(handle: str, folded: Folded) -> Message | Summary:
     return Message(whole.role, (found,))
 
 
-def _held_summary(number: int, folded: Folded) -> Summary:
+def _held_summary(number: int, folded: FoldedBranch) -> Summary:
     count = folded.numbered + len(folded.past)
     if not folded.numbered <= number < count:
         raise NotFound(f"there is no summary {number}: the conversation has {count}", hint=_HINT)

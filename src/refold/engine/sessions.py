@@ -24,7 +24,7 @@ from refold.core.budget import tokens_of
 from refold.core.digest.facts import Facts
 from refold.core.digest.ledger import EMPTY
 from refold.core.extractive_summary import summarise
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.plan import SummaryRequest, pinned_units, request_room
 from refold.core.stage import Item
 from refold.core.user_requests import request_lines, with_requests
@@ -156,7 +156,7 @@ async def _with_secrets(state: State) -> State:
 async def _open(
     journal: Journal,
     state: State,
-    folded: Folded,
+    folded: FoldedBranch,
     reason: str,
     *,
     kind: records.SessionKind,
@@ -185,7 +185,7 @@ async def _open(
 
 
 def _first_change(
-    journal: Journal, state: State, folded: Folded, reason: str, session: Session
+    journal: Journal, state: State, folded: FoldedBranch, reason: str, session: Session
 ) -> records.InstalledCompaction:
     """Return the change that a session begins with. A summary that is shown for the first time is stored
     under its handle.
@@ -202,7 +202,7 @@ def _first_change(
     )
 
 
-def _cleared(folded: Folded, first: int | None = None) -> Folded:
+def _cleared(folded: FoldedBranch, first: int | None = None) -> FoldedBranch:
     """Return the branch without shown messages and facts, before the message `first`, by default at its end."""
     empty, first = empty_view(folded.shown), folded.size if first is None else first
     cleared = structs.replace(
@@ -227,7 +227,7 @@ def _cleared(folded: Folded, first: int | None = None) -> Folded:
     return cleared.with_ledger(EMPTY)
 
 
-def _carried_over(earlier: Folded, empty: Folded) -> Folded:
+def _carried_over(earlier: FoldedBranch, empty: FoldedBranch) -> FoldedBranch:
     """Return an empty branch with the messages that an earlier session showed."""
     return structs.replace(
         empty.with_ledger(earlier.ledger),
@@ -241,7 +241,7 @@ def _carried_over(earlier: Folded, empty: Folded) -> Folded:
     )
 
 
-def _with_summary(state: State, empty: Folded, summary: Summary, earlier: Folded) -> Folded:
+def _with_summary(state: State, empty: FoldedBranch, summary: Summary, earlier: FoldedBranch) -> FoldedBranch:
     """Return an empty branch with nothing but the summary of an earlier session."""
     frame = state.frame
     cleared = structs.replace(empty.with_ledger(earlier.ledger), task=earlier.task)
@@ -256,7 +256,7 @@ def _with_summary(state: State, empty: Folded, summary: Summary, earlier: Folded
     return cleared.lead_by((whole,), lead)
 
 
-def _kept_beside_summary(shown: Folded, pinned: frozenset[int]) -> list[Item]:
+def _kept_beside_summary(shown: FoldedBranch, pinned: frozenset[int]) -> list[Item]:
     """Return the messages of a session that no summary replaces: the pinned ones, and the provider's own
     compaction with the results of its calls.
     """
@@ -293,7 +293,7 @@ class ClosedSession(Struct, frozen=True):
     """A closed session, and the messages that it showed at its end."""
 
     session: Session
-    shown: Folded
+    shown: FoldedBranch
     request: SummaryRequest
 
 
@@ -303,7 +303,7 @@ async def closed_session(journal: Journal, state: State, session: Session) -> Cl
     return ClosedSession(session, shown, request_of(state, shown, session, last))
 
 
-async def shown_in(journal: Journal, state: State, session: Session) -> Folded:
+async def shown_in(journal: Journal, state: State, session: Session) -> FoldedBranch:
     """Return the messages that a closed session showed at its end, on this branch or on one of its base
     branches.
     """
@@ -313,7 +313,7 @@ async def shown_in(journal: Journal, state: State, session: Session) -> Folded:
     return await _shown_before(await reading.shown_after(state, found, last), last)
 
 
-async def _shown_before(folded: Folded, last: int) -> Folded:
+async def _shown_before(folded: FoldedBranch, last: int) -> FoldedBranch:
     """Return the branch without the shown messages from the number `last` on."""
     items = folded.items.items
     within = [item for item in items if item.seq < last]
@@ -334,7 +334,7 @@ async def _on_branch_of(journal: Journal, session: Session) -> Journal:
     return reading
 
 
-def request_of(state: State, shown: Folded, session: Session, last: int) -> SummaryRequest:
+def request_of(state: State, shown: FoldedBranch, session: Session, last: int) -> SummaryRequest:
     """Return the request for a summary of all messages that a session showed."""
     return SummaryRequest(
         first=session.first,
@@ -346,7 +346,9 @@ def request_of(state: State, shown: Folded, session: Session, last: int) -> Summ
     )
 
 
-def digest_of(journal: Journal, state: State, shown: Folded, session: Session, last: int) -> StoredSummary:
+def digest_of(
+    journal: Journal, state: State, shown: FoldedBranch, session: Session, last: int
+) -> StoredSummary:
     """Return a digest of all messages that a session showed."""
     secrecy = structs.replace(state.secrecy, searched=0).search(shown)
     shown = structs.replace(shown, secrets=secrecy.known)

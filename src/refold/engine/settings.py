@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from typing import TYPE_CHECKING, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
@@ -34,13 +35,12 @@ from refold.engine.arguments import (
 from refold.engine.events import Listener
 from refold.engine.state import Secrecy, State
 from refold.engine.summary_jobs import LEASE_S, FunctionSummariser
-from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError
 from refold.model.message import Message, system
 from refold.model.summary import Summary
-from refold.model.tokens import Prices, TokenCounter, Usage, call_cost
-from refold.model.window import Fixed
+from refold.model.tokens import Budget, Prices, TokenCounter, Usage, call_cost
+from refold.model.window import FixedFields
 from refold.plugins.registry import active
 from refold.ports.models import (
     Embedder,
@@ -119,7 +119,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     `open_summariser`."""
 
 
-def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tuple[State, WindowSize]:
+def state_for(settings: ConversationSettings, fixed: FixedFields | None = None) -> tuple[State, WindowSize]:
     """Return the state that a conversation begins with, and the size of its window with the source of that
     figure. The instructions are those of the settings, unless `fixed` gives them.
 
@@ -129,7 +129,7 @@ def state_for(settings: ConversationSettings, fixed: Fixed | None = None) -> tup
     _check_types(settings)
     if fixed is None:
         dialect = dialect_named(settings.format)
-        fixed = Fixed(dialect, read_prompt(settings.system, dialect), read_tools(settings.tools))
+        fixed = FixedFields(dialect, read_prompt(settings.system, dialect), read_tools(settings.tools))
     fixed = structs.replace(fixed, model=settings.model)
     policy = policy_for(settings)
     check_topic_change(policy)
@@ -378,7 +378,7 @@ PLUGIN = "plugin"
 
 NATIVE = "native"
 """Stands for a model in the list of those that write summaries: the conversation's own provider compacts."""
-_COMPACTING: dict[str, str] = {"anthropic": "anthropic", "responses": "openai"}
+COMPACTING: dict[str, str] = {"anthropic": "anthropic", "responses": "openai"}
 """The providers of the formats that have compactions on request."""
 
 
@@ -397,17 +397,18 @@ def native_provider(spec: str, settings: ConversationSettings, *, key_env: str =
     word, at, rest = spec.partition("@http")
     if word != NATIVE:
         return None
-    name = _COMPACTING.get(settings.format)
+    name = COMPACTING.get(settings.format)
     if name is None:
         raise ConfigError(
             f"a conversation in the format {settings.format!r} cannot be compacted by its provider",
-            hint=f"the formats with compactions are: {', '.join(_COMPACTING)}; name a model instead",
+            hint=f"the formats with compactions are: {', '.join(COMPACTING)}; name a model instead",
         )
     if not settings.model:
         raise ConfigError("its provider can compact a conversation only for a model", hint="give the model")
-    return Provider(
-        name, settings.model, dialect_named(settings.format).name, f"http{rest}" if at else "", key_env
-    )
+    url = f"http{rest}" if at else ""
+    if name == "openai" and url and urlsplit(url).path in ("", "/"):
+        url = f"{url.rstrip('/')}/v1"  # Anthropic's clients leave it out of their base URL, and so may users here
+    return Provider(name, settings.model, dialect_named(settings.format).name, url, key_env)
 
 
 def plugin_summariser(providers: Sequence[Provider]) -> SummaryFunction | None:
@@ -524,7 +525,7 @@ class NamedEmbedder:
         self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
         self._opened: Embedder | None = None
 
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes | Sequence[float]]:
         async with self._lock:
             if self._opened is None:
                 opening = open_embedder(self._provider, environ=self._environ)
@@ -594,8 +595,10 @@ def writer_for(
     window. Request filters of plugins are told the owner.
     """
     name = upstream.model
-    override = settings.window if name == settings.model else None
-    window = window_for(name, override=override, url=url, overrides=windows)
+    is_own = name == settings.model
+    window = window_for(name, override=settings.window if is_own else None, url=url, overrides=windows)
+    if is_own and settings.window is None and settings.used_window is not None:
+        window = settings.used_window
     # Its question and its answer are taken together, so an input limit is taken for both: this is safe.
     return SummaryWriter(filtered(upstream, owner), window.max_input or window.tokens, counter_for(name).text)
 

@@ -29,7 +29,7 @@ from refold.core.budget import (
 )
 from refold.core.digest.facts import PORTION
 from refold.core.digest.shorten import searchable
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.measure import (
     Calibration,
     FixedCost,
@@ -49,12 +49,21 @@ from refold.core.stage import Edit
 from refold.core.topic_change import TopicTrack
 from refold.core.triggers import fold_point, pressure
 from refold.core.view import View
-from refold.model.budget import Budget, Tokens, WindowSource
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, Overflow
-from refold.model.message import Message, user
+from refold.model.message import Message, holds_sealed, user
 from refold.model.summary import Author, Summary
-from refold.model.tokens import Measurement, Prices, TokenCounter, Usage, call_cost, growing_cost
-from refold.model.window import Fixed, Window
+from refold.model.tokens import (
+    Budget,
+    Measurement,
+    Prices,
+    TokenCounter,
+    Tokens,
+    Usage,
+    WindowSource,
+    call_cost,
+    growing_cost,
+)
+from refold.model.window import FixedFields, Window
 from refold.ports.records import StoredMessage
 
 # Authors of summaries, and the reasons for which a configured model did not write one
@@ -68,6 +77,8 @@ UNUSABLE = "the model's summary could not be used"
 MODEL_FAILED = "the model failed"
 OUT_OF_MONEY = "max_spend is reached"
 READY = "model summary ready"
+AS_TEXT = "as text, because another model or upstream is asked"
+SEALED = "only the model that made the provider's compaction can read it"
 WROTE_NONE = "the model wrote none"
 
 
@@ -91,15 +102,23 @@ class SummaryAuthor(Struct, frozen=True):
         return f"{named}; {self.why}" if self.why else named
 
 
-def author_of(shown: Folded, *, has_late: bool = False, is_writing: bool = False) -> SummaryAuthor:
+def author_of(shown: FoldedBranch, *, has_late: bool = False, is_writing: bool = False) -> SummaryAuthor:
     """Return the author of the summary that a window shows. `has_late` says that a model's summary of the
     same messages is ready, `is_writing` that a model writes one.
     """
     if not shown.summaries:
         if shown.lead.tokens:
             return SummaryAuthor("mechanical", why=NO_ROOM)
+        if shown.made:  # the client's own compactions, shown as text to another model
+            is_sealed = any(map(holds_sealed, shown.made.values()))
+            return SummaryAuthor("digest", why=SEALED) if is_sealed else SummaryAuthor("native", why=AS_TEXT)
         return SummaryAuthor("native" if shown.shown.progress.compaction >= 0 else "")
-    found = SummaryAuthor.of(shown.summaries[-1])
+    newest = shown.summaries[-1]
+    found = SummaryAuthor.of(newest)
+    if newest.native is not None and not shown.lead.is_native:
+        found = (
+            SummaryAuthor("digest", why=SEALED) if newest.is_digest else structs.replace(found, why=AS_TEXT)
+        )
     if has_late:
         return structs.replace(found, why=READY)
     if found.why == STILL_WRITING and not is_writing:
@@ -146,8 +165,8 @@ class Secrecy(Struct, frozen=True):
         return cls(tuple(map(_compile, [patterns] if isinstance(patterns, str) else patterns)))
 
     def take(
-        self, folded: Folded, message: Message, *, is_marked: bool, later: bool = False
-    ) -> tuple[Secrecy, Folded]:
+        self, folded: FoldedBranch, message: Message, *, is_marked: bool, later: bool = False
+    ) -> tuple[Secrecy, FoldedBranch]:
         """Return both values with one more message. A sensitive message is neither indexed nor put into the
         ledger; another one is indexed now, or lazily with `later`. What is indexed now is searched now.
         """
@@ -185,7 +204,7 @@ class Secrecy(Struct, frozen=True):
         unnumbered = (*window.system, *window.summaries, *window.messages[: window.opening])
         return is_among or self.is_prompt_marked or any(map(self.matches, unnumbered))
 
-    def search(self, folded: Folded) -> Secrecy:
+    def search(self, folded: FoldedBranch) -> Secrecy:
         """Return the secrecy with the secrets of all messages so far as `known`; each message is searched
         once.
         """
@@ -201,12 +220,12 @@ class Secrecy(Struct, frozen=True):
             searched=folded.size,
         )
 
-    def queued_characters(self, folded: Folded) -> int:
+    def queued_characters(self, folded: FoldedBranch) -> int:
         """Characters of the earlier message that is searched with the next arrival."""
         number = max(self.ahead, folded.origin)
         return folded.original(number).message.characters if number < folded.size else 0
 
-    def _search_ahead(self, folded: Folded) -> Secrecy:
+    def _search_ahead(self, folded: FoldedBranch) -> Secrecy:
         """Search as many messages as are indexed with an arrival. Only the cache gets the result: `known` and
         `holders` change with `search`.
         """
@@ -247,7 +266,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 SummaryPlace: TypeAlias = tuple[int, ...]
 """Identifies the messages that the shown summaries cover: for each, the number of the message it ends before. A
 summary that was prepared for one place cannot be used at another."""
-Summarise: TypeAlias = Callable[[SummaryRequest, Folded, Frame], Summary | None]
+Summarise: TypeAlias = Callable[[SummaryRequest, FoldedBranch, Frame], Summary | None]
 """Writes the summary that a plan asks for without waiting. None means that it cannot: then the policy's
 `on_failure` decides."""
 
@@ -281,6 +300,8 @@ class Receipt(Struct, frozen=True):
     """The author of the text that stands for messages which left; empty if none left."""
     why: str = ""
     """Why no model wrote that text; empty if one did."""
+    is_for_call: bool = False
+    """Whether the change holds for one call only: it is not stored, and cannot be undone."""
 
 
 class Change(Struct, frozen=True):
@@ -288,8 +309,8 @@ class Change(Struct, frozen=True):
     they arrived.
     """
 
-    before: Folded
-    after: Folded
+    before: FoldedBranch
+    after: FoldedBranch
     receipt: Receipt
     raw: int = 0
     moment: str = ""
@@ -344,6 +365,9 @@ class SentWindow(Struct, frozen=True):
     """The window of the request in tokens; 0 if it is not known."""
     sizes: CallSize | None = None
     """None in rows of earlier versions, and for a request that was sent without a window of ours."""
+    instructions: bytes | None = None
+    """The hash of the system prompt and the tools, by which the store has them; empty if there were none. None in rows of
+    earlier versions, and if no content is stored."""
 
 
 class Bill(Struct, frozen=True):
@@ -571,9 +595,9 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
     """System prompt, tools, budget, policy and prices."""
     given: Budget
     """The budget by the settings, without the limits that refusals have taught."""
-    folded: Folded
+    folded: FoldedBranch
     """The messages as they came, and as they are shown."""
-    sent: Folded
+    sent: FoldedBranch
     """The branch as the last window was made from it."""
     window: Window | None = None
     """The last window; None before the first."""
@@ -616,7 +640,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
     @classmethod
     def begin(
         cls,
-        fixed: Fixed,
+        fixed: FixedFields,
         budget: Budget,
         policy: Policy,
         counter: TokenCounter,
@@ -630,7 +654,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         Raises:
             BudgetError: instructions and reserve leave no room for messages.
         """
-        empty = Folded.of(View(fixed.dialect, counter), policy.file_tools)
+        empty = FoldedBranch.of(View(fixed.dialect, counter), policy.file_tools)
         frame = frame_for(fixed, budget, policy, counter, prices)
         return cls(
             frame=frame,
@@ -826,7 +850,9 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         """
         if self.window is None:
             return ()
-        marks = [*breakpoint_edits(self.window, self.sent), *self._last_word, *self._turns]
+        has_marks = self.window.fixed.dialect.max_breakpoints > 0
+        cached = breakpoint_edits(self.window, self.sent) if has_marks else ()
+        marks = [*cached, *self._last_word, *self._turns]
         if self.window.output is None or not self.frame.budget.is_output_stated:
             return tuple(marks)
         return (*marks, self.room.edit(self.window.output))
@@ -867,11 +893,11 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         known = last.prompt if last is not None and is_known else 0
         return size >= NEAR_LIMIT * self.limit and size - known >= ESTIMATED_PART * self.limit
 
-    def measured(self, folded: Folded) -> Measurement:
+    def measured(self, folded: FoldedBranch) -> Measurement:
         """The size of the window if this branch were shown, region by region."""
         return Plan(self.frame, self._next_call, folded, folded, "keep", "").measurement
 
-    def call_size(self, sent: Folded) -> CallSize:
+    def call_size(self, sent: FoldedBranch) -> CallSize:
         """Return the regions of a window that is made from `sent`, and the fold point and the wall at this time."""
         measured, counted = self.measured(sent), size_of(self.folded, self.frame)
         now = self.now(next(iter(self.frame.policy.triggers), "before_call"))
@@ -917,7 +943,9 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
             topic=self.topics.change,
         )
 
-    def with_frame(self, fixed: Fixed, budget: Budget | None = None, policy: Policy | None = None) -> State:
+    def with_frame(
+        self, fixed: FixedFields, budget: Budget | None = None, policy: Policy | None = None
+    ) -> State:
         """Return the state with another system prompt, other tools, another budget or policy; the format
         stays.
 
@@ -953,7 +981,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         frame = _frame(old.fixed, old.cost, budget, old.policy, old.prices, old.bridge)
         return structs.replace(state, frame=structs.replace(frame, overhead=old.overhead))
 
-    def showing(self, folded: Folded) -> State:
+    def showing(self, folded: FoldedBranch) -> State:
         """Return the state with a branch that was read from a store, and no window yet."""
         return structs.replace(
             self, folded=folded, sent=folded, window=None, prepared=None, late=None, topics=TopicTrack()
@@ -977,7 +1005,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def frame_for(
-    fixed: Fixed,
+    fixed: FixedFields,
     budget: Budget,
     policy: Policy,
     counter: TokenCounter,
@@ -998,7 +1026,7 @@ def frame_for(
 
 
 def _frame(
-    fixed: Fixed,
+    fixed: FixedFields,
     cost: FixedCost,
     budget: Budget,
     policy: Policy,

@@ -10,9 +10,8 @@ from refold.engine.history import Difference, rehearse
 from refold.engine.journal import Journal, read_fill_level
 from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State, SummaryAuthor, author_of
 from refold.engine.summary_jobs import SummaryJobs
-from refold.model.budget import WindowSource
 from refold.model.message import Message
-from refold.model.tokens import Usage
+from refold.model.tokens import Usage, WindowSource
 from refold.ports.records import Head
 from refold.ports.store import Store
 

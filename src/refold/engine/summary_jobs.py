@@ -39,7 +39,7 @@ from refold.engine.journal import Journal
 from refold.engine.state import MODEL_FAILED, OUT_OF_MONEY, State
 from refold.engine.summary_source import SummarySource
 from refold.model.dialect import Dialect
-from refold.model.errors import Conflict, RefoldError, StoreError
+from refold.model.errors import Conflict, RefoldError, StoreError, SummaryError
 from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
@@ -85,6 +85,7 @@ CLOSED = "the conversation was closed while it was written"
 NEWER = "a newer summary covers its messages"
 UNUSED = "the compaction before it stays"
 LEFT = "the program that was writing it ended"
+HELD = "another program writes the same summary"
 IN_PROGRESS = ("planned", "running")
 
 MAX_WRITE_S = 600.0
@@ -229,7 +230,7 @@ class SummaryJobs:
         """Find a stored summary that is ready for the present place."""
         if not (self.is_running and self._asked and self._asked.place == self.place):
             self._asked = None
-        found = await self.leases.stored_results()
+        found = await self.leases.stored_results() if self.leases.journal.has_unfinished else StoredResults()
         if found.ready is not None:
             self.prepare(found.ready)
         self._late = self._early = None
@@ -353,9 +354,13 @@ class SummaryJobs:
         session: Session,
         *,
         is_given: bool,
-    ) -> Summary | None:
+    ) -> Summary:
         """Run one job about a session for which another summary stands, and return its summary. It is not held
-        as ready. A summariser that was given for this summary alone is not one of a worker's.
+        as ready. A summariser that was given for this summary alone is not one of a worker's; a function is asked
+        in any case, because another function may have its name.
+
+        Raises:
+            SummaryError: there is none; its hint says why.
         """
         question, queue = SummariserCall(summariser), None if is_given else self._queue_for("")
 
@@ -371,14 +376,18 @@ class SummaryJobs:
                 finish=source.with_text,
             )
 
-        spec = structs.replace(
-            self.job_spec(question, write, self.recipe(summariser, state, "")), is_wanted=True
-        )
+        recipe = self.recipe(summariser, state, "")
+        if is_given and isinstance(summariser, FunctionSummariser):
+            recipe = sha256(f"{recipe} {self._journal.new_id()}".encode()).hexdigest()[:32]
+        spec = structs.replace(self.job_spec(question, write, recipe), is_wanted=True)
         if queue is not None:
             spec = structs.replace(spec, queue=queue, order=partial(self._order, request, state))
         result = await self.run(request, spec, session)
         if queue is not None and result.is_asked:
             self._report_written_elsewhere(request, result)
+        if result.summary is None:
+            why = result.not_asked or result.error or question.failure or self.breaker.reason or MODEL_FAILED
+            raise SummaryError("no summary could be written, and the old compaction stays", hint=why)
         return result.summary
 
     async def drop_written(self, summary: Summary, reason: str) -> None:
@@ -674,7 +683,7 @@ class SummaryJobs:
             result = await self.leases.summarise(request, spec, session)
         except RefoldError as error:
             _log.warning("a summary could not be written: %s", type(error).__name__)
-            return JobResult()
+            return JobResult(error=f"the store failed ({type(error).__name__})")
         self.breaker.note(result)
         return result
 
@@ -987,7 +996,12 @@ class LeasedJobs:
     async def _do(self, planned: Compaction, spec: JobSpec) -> JobResult:
         try:
             if await self._claim(planned) is None:
-                return JobResult(await self._wait_for(planned, spec))
+                found = await self._wait_for(planned, spec)
+                # A program that was killed has left its lease, which has run out by now.
+                if found is not None or not spec.is_wanted:
+                    return JobResult(found)
+                if await self._claim(planned) is None:
+                    return JobResult(not_asked=HELD)
             summary = await self._write_with_heartbeat(planned, spec.write)
         except (asyncio.CancelledError, Conflict) as error:
             # The job itself is sound: any process may start it again.

@@ -15,7 +15,7 @@ from refold.core.assemble import NO_LEAD, Lead, assemble, native_messages, own_c
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.sections import KeptText, without_shown
 from refold.core.digest.shorten import MAX_SOURCE, count_long, digested, is_short, source_bound
-from refold.core.fold import Folded, has_thoughts, without_thoughts
+from refold.core.fold import FoldedBranch, has_thoughts, without_thoughts
 from refold.core.plan import SummaryRequest, requests_for
 from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
@@ -42,7 +42,7 @@ class SummarySource(Struct, frozen=True):
     written, maybe in another thread, so the job reads nothing else.
     """
 
-    folded: Folded
+    folded: FoldedBranch
     frame: Frame
     secrecy: Secrecy
     sent: Window | None = None
@@ -104,12 +104,14 @@ class SummarySource(Struct, frozen=True):
         policy = structs.replace(self.frame.policy, scope="cumulative")
         folded = structs.replace(self.folded, secrets=self.secrecy.search(self.folded).known)
         told = extractive_summary.summarise(request, folded, structs.replace(self.frame, policy=policy))
-        return structs.replace(summary, text=told.text, requests=told.requests, tokens=told.tokens)
+        return structs.replace(
+            summary, text=told.text, requests=told.requests, tokens=told.tokens, is_digest=True
+        )
 
 
 def task_of(
     request: SummaryRequest,
-    folded: Folded,
+    folded: FoldedBranch,
     frame: Frame,
     *,
     focus: str = "",
@@ -164,7 +166,7 @@ def task_of(
     )
 
 
-def _is_reread(previous: Summary, folded: Folded, policy: Policy) -> bool:
+def _is_reread(previous: Summary, folded: FoldedBranch, policy: Policy) -> bool:
     """Whether the new summary replaces a text that no model wrote, and the messages that no model has read are
     loaded.
     """
@@ -172,7 +174,7 @@ def _is_reread(previous: Summary, folded: Folded, policy: Policy) -> bool:
     return is_replaced and folded.origin <= previous.read_until
 
 
-def _covered_messages(folded: Folded, request: SummaryRequest, start: int) -> dict[int, Message]:
+def _covered_messages(folded: FoldedBranch, request: SummaryRequest, start: int) -> dict[int, Message]:
     """Return the messages that the summary covers, by number: the originals, and the shown form of messages
     whose originals are not loaded. These are messages of an earlier session that goes on, and those that
     stayed in the window when an earlier summary took the messages around them.
@@ -224,7 +226,7 @@ def _cleaned_message(
     return redact_message(short.bare(), number, hidden, known)
 
 
-def _window(folded: Folded, frame: Frame, start: int, messages: tuple[Message, ...]) -> Window:
+def _window(folded: FoldedBranch, frame: Frame, start: int, messages: tuple[Message, ...]) -> Window:
     """Return the originals as messages, after the summaries that cover the messages before them."""
     return assemble(frame.fixed, messages, folded.lead if start else NO_LEAD)
 

@@ -24,7 +24,7 @@ from refold.testing import responses
 from refold.testing.chat import CREATED
 from refold.testing.script import EVENTS, Body, Finish, JsonObject, Received, Refuse, ReplyEvent, Say, say
 from refold.wire import Request
-from refold.wire.anthropic import BETA, COMPACTION_BETA
+from refold.wire.request import BETA, COMPACTION_BETA
 
 _SEALED = "cmp1"
 _TAKEN = frozenset(

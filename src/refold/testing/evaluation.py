@@ -18,9 +18,8 @@ from typing import Any
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.model.budget import Share
 from refold.model.errors import ConfigError
-from refold.model.tokens import TokenCounter
+from refold.model.tokens import Share, TokenCounter
 from refold.sync import Conversation
 
 

@@ -29,7 +29,7 @@ from refold.model.dialect import ANTHROPIC, RESPONSES, Dialect
 from refold.model.errors import WireError
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, after_compaction
 from refold.model.tokens import CountSource, TokenCounter, Usage
-from refold.model.window import Fixed, Tool, Ttl
+from refold.model.window import FixedFields, Tool, Ttl
 from refold.testing import compactions, responses
 from refold.testing.chat import CREATED
 from refold.testing.rules import (
@@ -144,7 +144,7 @@ class Biller:
     def _pieces(self, request: Request, held: Sequence[Message]) -> Iterator[_Piece]:
         size = 0
         for tool in request.tools:
-            size += count_fixed(Fixed(request.dialect, tools=(tool,)), self.counter).total.tokens
+            size += count_fixed(FixedFields(request.dialect, tools=(tool,)), self.counter).total.tokens
             yield _Piece(_tool_content(tool), size, breakpoint_in(tool.raw) if tool.raw is not None else ())
         for message in (*request.system, *after_compaction((*held, *request.messages))):
             sizes = self._sizes(message)

@@ -16,9 +16,8 @@ from functools import cache, lru_cache
 import msgspec
 from msgspec import Struct
 
-from refold.model.budget import WindowSource
-from refold.model.errors import check_window
 from refold.model.mask import mask_text
+from refold.model.tokens import WindowSource, check_window
 
 # Spellings of a model's name
 
