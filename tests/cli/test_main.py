@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def test_help_names_every_command(refold):
     listed = re.findall(r"^  (\w+)  ", out.partition("Start here:")[2], re.MULTILINE)
     assert sorted(listed) == sorted(COMMANDS)
     assert listed[:5] == ["serve", "dashboard", "chat", "demo", "context"]
+
+
+@pytest.mark.parametrize("command", [[], ["show"]], ids=" ".join)
+def test_help_on_a_full_disk_is_an_error_without_a_traceback(refold, monkeypatch, command):
+    with open("/dev/full", "w") as stream:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stdout", stream)
+        code, _, err = refold(*command, "--help")
+
+    assert code == 2
+    assert err.startswith("error: the output cannot be written: No space left on device\nhint: ")
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in GROUPS])

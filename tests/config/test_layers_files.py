@@ -140,6 +140,6 @@ def test_a_mistake_is_told_with_file_line_key_and_hint(tmp_path):
 def test_a_project_s_file_that_the_user_names_is_the_user_s_own(tmp_path):
     path = tmp_path / "refold.toml"
     path.write_text('[upstreams.openai]\nkey_command = "pass openai"\n')
-    with pytest.raises(SettingError, match="must not name programs"):
+    with pytest.raises(SettingError, match="must not choose the programs"):
         resolve(file_layers({}, tmp_path, home=tmp_path))
     assert [layer.source for layer in file_layers({"REFOLD_CONFIG": str(path)}, tmp_path)] == ["user"]

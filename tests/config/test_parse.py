@@ -6,7 +6,7 @@ import pytest
 
 from refold.config.parse import Unreadable, read
 from refold.config.tree import ANY_NAME, KEYS, UPSTREAM_KEYS, find_key
-from refold.model.budget import Share
+from refold.model.tokens import Share
 from tests.config.samples import ALL, SAMPLES
 
 pytestmark = pytest.mark.feature("L14")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.config.parse import Unreadable, read_share, read_size, read_tokens, shown
-from refold.model.budget import Share, Tokens
 from refold.model.errors import MAX_TOKENS
+from refold.model.tokens import Share, Tokens
 
 pytestmark = pytest.mark.feature("L14")
 

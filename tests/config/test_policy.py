@@ -8,8 +8,8 @@ from refold.config.tree import Cache, CompactionSettings, SummariserSettings
 from refold.core.policy import AnyOf, MessageCount, OverBudget, TokenRatio, ToolTokens
 from refold.core.presets import PRESETS
 from refold.core.stages import Prune
-from refold.model.budget import Share, Tokens
 from refold.model.errors import SettingError
+from refold.model.tokens import Share, Tokens
 
 
 def chosen(**fields: object) -> Settings:

@@ -26,7 +26,7 @@ def value_in(settings: Settings, key) -> object:
 def may_say(key, source: str) -> bool:
     if source == "runtime":
         return key.is_tunable
-    return source != "project" or (key.field != "key_command" and key.name != "plugins.files")
+    return source != "project" or (key.field != "key_command" and key.section != "plugins")
 
 
 def test_without_layers_everything_is_the_default():
@@ -123,7 +123,7 @@ def test_a_key_in_a_file_is_refused_and_not_repeated(name):
 
 def test_a_project_names_no_program_to_run():
     command = {"upstreams.openai.key_command": "sh -c canary"}
-    with pytest.raises(SettingError, match="must not name programs") as error:
+    with pytest.raises(SettingError, match="must not choose the programs") as error:
         resolve([Layer("project", command)])
     assert "canary" not in str(error.value)
     assert resolve([Layer("user", command)]).settings.upstreams["openai"].key_command

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from refold.cli import output
 from refold.cli.output import INDENT, one_line, percent, plain, plural, short
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.stage import Edit, handle_of
 from refold.engine.history import ChangeState, MessageChange, changes_between
 from refold.engine.state import Receipt, SummaryAuthor
@@ -166,7 +166,7 @@ class ChangeReport(Struct, frozen=True):
         return lead_text(self.difference.after)
 
 
-def lead_text(folded: Folded) -> str:
+def lead_text(folded: FoldedBranch) -> str:
     shown = [folded.lead.block, *(message.text for message in folded.lead.messages)]
     return "\n".join(text for text in shown if text)
 

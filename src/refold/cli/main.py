@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Annotated, Any, cast
 
@@ -73,6 +74,7 @@ SECTIONS = {
 }
 WrongUsage = cast("type[Exception]", typer.BadParameter.__base__)
 """Every mistake on the command line. Typer has no public name for it: the class is its own or click's, by version."""
+HELP = frozenset(("-h", "--help"))
 FAILED = 2
 INTERRUPTED = 130
 
@@ -106,14 +108,16 @@ def main() -> None:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run the program; the result is its exit code."""
-    from refold.cli.output import show_error
+    from refold.cli.output import guarded, show_error
 
     if completion.VARIABLE in os.environ:  # a shell asks what could follow
         from typer.completion import completion_init  # type: ignore[attr-defined]  # it is imported there
 
         completion_init()
+    asks_for_help = not HELP.isdisjoint(sys.argv[1:] if args is None else args)
     try:
-        return int(app(args=args, prog_name="refold", standalone_mode=False) or 0)
+        with guarded() if asks_for_help else nullcontext():  # typer writes the help itself
+            return int(app(args=args, prog_name="refold", standalone_mode=False) or 0)
     except RefoldError as error:
         show_error(error)
         return FAILED

@@ -204,7 +204,7 @@ class SummariserOptions(OptionGroup, frozen=True):
         typer.Option(
             "--summariser",
             metavar=SUMMARISER_METAVAR,
-            help="The model that writes the summary: PROVIDER:MODEL or MODEL@URL; native for a compaction by the conversation's own provider. Default: none, a digest.",
+            help="The model that writes the summary: PROVIDER:MODEL or MODEL@URL; native for a compaction by the conversation's own provider; digest for no model. Default: the setting summariser.models, else a digest.",
             show_default=False,
         ),
     ] = ""
@@ -217,6 +217,11 @@ class SummariserOptions(OptionGroup, frozen=True):
             show_default=False,
         ),
     ] = ""
+
+
+DIGEST = "digest"
+"""The name of a summariser that means no model."""
+NO_MODEL = SummariserOptions(spec=DIGEST)
 
 
 def expanded(command: Callable[..., int]) -> Callable[..., int]:

@@ -20,6 +20,7 @@ from refold.ports.models import Embedder
 
 if TYPE_CHECKING:
     from refold.plugins.registry import Plugins
+    from refold.upstreams.provider import Provider
 
 
 def layers_here() -> list[Layer]:
@@ -86,6 +87,23 @@ def policy_here(preset: str = "", strategy: str = "") -> Policy:
     if strategy:
         given["summariser.strategy"] = strategy
     return policy_of(resolve([flag_layer(given), *layers]).settings, preset=preset)
+
+
+def summarisers_here() -> tuple[Provider, ...]:
+    """The models that write summaries by the settings of this place; none if they name none, or turn them off.
+
+    Raises:
+        ConfigError: a file cannot be read, or a setting names no model.
+    """
+    from refold.config.upstream import summarisers_of
+
+    layers = [structs.replace(one, values=_of_summarisers(one)) for one in layers_here()]
+    settings = resolve(layers).settings
+    return summarisers_of(settings) if settings.summariser.enabled and settings.summariser.models else ()
+
+
+def _of_summarisers(layer: Layer) -> dict[str, object]:
+    return {name: raw for name, raw in layer.values.items() if name.startswith(("summariser.", "upstreams."))}
 
 
 def preset_here() -> str:

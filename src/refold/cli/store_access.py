@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct, structs
 
-from refold.cli.options import SizeOptions, StoreOptions, SummariserOptions
+from refold.cli.options import DIGEST, SizeOptions, StoreOptions, SummariserOptions
 from refold.cli.output import align, note, plain, plural, short, when
 from refold.cli.settings import embedder_here
 from refold.cli.transcript import STORED_SOURCES
@@ -26,8 +26,10 @@ from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine, as_last_used
 from refold.engine.history import Difference
 from refold.engine.retention import MAX_SHARE, HeldBack, Retention, checked_days, checked_share
+from refold.engine.settings import ConversationSettings
 from refold.engine.state import FillLevel
 from refold.model.errors import ConfigError, NotFound, StoreError
+from refold.ports.models import Summariser
 from refold.ports.records import Compaction, Head, Listed, Session, StoredMessage
 from refold.ports.store import Store
 from refold.stores.sql.migrations import UPGRADE_HINT, Tables
@@ -114,6 +116,47 @@ def with_store(
     return asyncio.run(run())
 
 
+def has_model(summariser: SummariserOptions) -> bool:
+    """Whether a model writes the summary of a command: the one that was named, or that of the settings."""
+    from refold.cli.settings import summarisers_here
+
+    return summariser.spec != DIGEST if summariser.spec else bool(summarisers_here())
+
+
+async def _open_writer(
+    summariser: SummariserOptions, settings: ConversationSettings, engine: Engine, stack: AsyncExitStack
+) -> Summariser | None:
+    """Open the summariser that was named, else that of the settings; None if that cannot write for this conversation.
+
+    Raises:
+        ConfigError: it names no model, or its key is missing.
+    """
+    from refold.cli.settings import summarisers_here
+    from refold.engine.settings import COMPACTING, NATIVE, native_provider, open_summariser
+    from refold.upstreams.provider import Provider, provider_of
+
+    try:
+        if summariser.spec:
+            own = native_provider(summariser.spec, settings, key_env=summariser.key_env)
+            named: tuple[Provider, ...] = (Provider(NATIVE),) if own else ()
+            own = own or provider_of(summariser.spec, key_env=summariser.key_env)
+        else:
+            named = summarisers_here()
+            if settings.format not in COMPACTING:
+                named = tuple(one for one in named if one.name != NATIVE)
+            if not named:
+                return None
+            own = native_provider(NATIVE, settings) if named[0].name == NATIVE else named[0]
+        settings = structs.replace(settings, summarisers=named)
+        assert own is not None
+        return await stack.enter_async_context(open_summariser(settings, own, cache=engine.cache))
+    except ConfigError as error:
+        if summariser.spec:
+            raise
+        hint = f"{error.hint}; --summariser {DIGEST} does without the model of the settings"
+        raise ConfigError(error.message, hint=hint) from None
+
+
 @asynccontextmanager
 async def opened(
     engine: Engine,
@@ -123,31 +166,26 @@ async def opened(
     *,
     policy: Policy | None = None,
 ) -> AsyncIterator[Conversation]:
-    """A stored conversation with the given sizes and policy, and with the summariser that was named, if any. Without a size it
+    """A stored conversation with the given sizes and policy, and with the summariser that was named, else that of the settings. Without a size it
     has the window that it was last used with: a command must not measure it in another one than the program that goes on with it.
     """
     model = sizes.model or head.model or engine.settings.model
+    given = engine.settings
+    if sizes.max_output is not None:
+        given = structs.replace(given, max_output=sizes.max_output)
+    own = structs.replace(as_last_used(given, head, model), window=sizes.window, policy=policy)
     async with AsyncExitStack() as stack:
         writer = None
-        if summariser.spec:
-            from refold.engine.settings import NATIVE, ConversationSettings, native_provider, open_summariser
-            from refold.upstreams.provider import Provider, provider_of
-
+        if has_model(summariser):
             settings = ConversationSettings(
-                model=model, window=sizes.window, policy=policy, format=head.format
+                model=model,
+                window=sizes.window,
+                used_window=own.used_window,
+                policy=policy,
+                format=head.format,
             )
-            provider = native_provider(summariser.spec, settings, key_env=summariser.key_env)
-            if provider is not None:
-                settings = structs.replace(settings, summarisers=(Provider(NATIVE),))
-            provider = provider or provider_of(summariser.spec, key_env=summariser.key_env)
-            writer = await stack.enter_async_context(open_summariser(settings, provider, cache=engine.cache))
-        given = engine.settings
-        if sizes.max_output is not None:
-            given = structs.replace(given, max_output=sizes.max_output)
-        own = structs.replace(
-            as_last_used(given, head, model), window=sizes.window, policy=policy, summariser=writer
-        )
-        conversation = await engine.open_branch(head, own)
+            writer = await _open_writer(summariser, settings, engine, stack)
+        conversation = await engine.open_branch(head, structs.replace(own, summariser=writer))
         await conversation.load()
         yield await stack.enter_async_context(conversation)
 

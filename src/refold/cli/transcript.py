@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from refold.cli.options import SizeOptions, TranscriptOptions
 from refold.cli.output import note, plain
-from refold.model.budget import Budget
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import MAX_TOKENS, BodyTooLarge, BudgetError, ConfigError, WireError
 from refold.model.mask import mask_text
+from refold.model.tokens import Budget
 from refold.wire import Request, decode_transcript
 
 STDIN = "-"
@@ -48,7 +48,7 @@ _PACKED = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-class Sizing(Struct, frozen=True):
+class TranscriptSize(Struct, frozen=True):
     """The model and the budget of a transcript, and where they come from."""
 
     model: str
@@ -59,7 +59,7 @@ class Sizing(Struct, frozen=True):
     """Not empty where the window is a guess."""
 
 
-def size_up(request: Request, sizes: SizeOptions) -> Sizing:
+def size_up(request: Request, sizes: SizeOptions) -> TranscriptSize:
     """Choose model and window.
 
     Raises:
@@ -71,7 +71,7 @@ def size_up(request: Request, sizes: SizeOptions) -> Sizing:
     window = window_for(model, override=sizes.window)
     output = choose_max_output(request, sizes)
     budget = Budget(window=window.tokens, max_input=window.max_input, max_output=output)
-    return Sizing(model, source, budget, window.source, window.warning)
+    return TranscriptSize(model, source, budget, window.source, window.warning)
 
 
 def choose_model(request: Request, sizes: SizeOptions) -> tuple[str, ModelSource]:

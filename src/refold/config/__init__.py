@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from refold.config.layers import Layer, ValueOrigin, environment_layer, file_layers, flag_layer, runtime_layer
-from refold.config.resolution import Resolved, resolve, update
+from refold.config.resolution import ResolvedSettings, resolve, update
 from refold.config.tree import Settings, UpstreamSettings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Layer",
-    "Resolved",
+    "ResolvedSettings",
     "Settings",
     "UpstreamSettings",
     "ValueOrigin",

@@ -19,7 +19,7 @@ import msgspec
 
 from refold.config.layers import DEFAULT, ValueOrigin
 from refold.config.parse import ELSEWHERE, expected, shown
-from refold.config.resolution import Resolved
+from refold.config.resolution import ResolvedSettings
 from refold.config.tree import (
     KEYS,
     SECTIONS,
@@ -30,8 +30,8 @@ from refold.config.tree import (
     UpstreamSettings,
     all_keys,
 )
-from refold.model.budget import Share, Tokens
 from refold.model.errors import MAX_TOKENS
+from refold.model.tokens import Share, Tokens
 
 HEAD = """\
 # Settings of Refold. Every line that is commented out shows the default.
@@ -61,7 +61,7 @@ def commented() -> str:
     return "\n".join(parts)
 
 
-def settings_toml(resolved: Resolved, *, with_origins: bool = False) -> str:
+def settings_toml(resolved: ResolvedSettings, *, with_origins: bool = False) -> str:
     """Return all settings as TOML, on request each with its origin."""
     blocks: dict[str, list[str]] = {section: [] for section in SECTIONS}
     for name, value, origin in values_of(resolved):
@@ -75,7 +75,9 @@ def settings_toml(resolved: Resolved, *, with_origins: bool = False) -> str:
     return "\n".join(f"[{section}]\n{''.join(lines)}" for section, lines in blocks.items())
 
 
-def values_of(resolved: Resolved, *, for_admin: bool = True) -> Iterator[tuple[str, Any, ValueOrigin]]:
+def values_of(
+    resolved: ResolvedSettings, *, for_admin: bool = True
+) -> Iterator[tuple[str, Any, ValueOrigin]]:
     """Yield every setting with its value in a form that can be shown, and its origin. A user who is not an
     admin sees the settings that they can change, and origins without paths: the rest is about the operation
     of the gateway.
@@ -100,7 +102,7 @@ def hidden_names() -> list[str]:
     return [*whole, *(key.name for key in KEYS.values() if key.section in seen and not key.is_tunable)]
 
 
-def tree_of(resolved: Resolved, *, for_admin: bool = True) -> dict[str, Any]:
+def tree_of(resolved: ResolvedSettings, *, for_admin: bool = True) -> dict[str, Any]:
     """Return the settings as nested tables, for JSON."""
     tree: dict[str, Any] = {section: {} for section in (*SECTIONS, UPSTREAMS)} if for_admin else {}
     for name, value, _ in values_of(resolved, for_admin=for_admin):

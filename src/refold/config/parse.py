@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from refold.config.tree import ANY_NAME, SettingKey, parts_of
-from refold.model.budget import Share, Tokens
 from refold.model.errors import MAX_TOKENS, NOT_TOKENS
+from refold.model.tokens import Share, Tokens
 
 # Sizes as people write them: a number of tokens, or a share
 
@@ -130,6 +130,7 @@ SPOKEN = {
     "compaction.read_tools": "a list of names of tools",
     "compaction.write_tools": "a list of names of tools",
     "compaction.sensitive": "a list of regular expressions",
+    "compaction.extra_triggers": 'a table of triggers by turn_start, before_call or after_call: { turn_start = { type = "age", seconds = 3600 } }',
     "upstreams.NAME.url": "an address that begins with https:// or http://",
     "upstreams.NAME.key_env": "the name of a variable",
     "upstreams.NAME.headers": "a table of headers",
@@ -208,6 +209,8 @@ SWITCHES = {
 }
 UNSPLIT = ("compaction.sensitive", f"{ANY_NAME}.headers")
 """Texts that may contain a comma: one to a variable, unless the variable holds a TOML list or table."""
+NESTED = ("compaction.extra_triggers",)
+"""Tables whose values are tables, which need TOML in a variable or a flag too."""
 
 SPELLINGS = {"compaction.tools": {"summarize": "summarise"}}
 """Other spellings of a setting's words that are accepted, with the spelling that is used."""
@@ -309,6 +312,10 @@ def _items(key: SettingKey, text: str) -> Iterator[object]:
 
 def _pairs(key: SettingKey, text: str) -> Iterator[tuple[str, object]]:
     found = _toml(text, dict)
+    if found is None and key.name in NESTED:
+        found = _toml(f"{{{text}}}", dict)
+        if found is None:
+            raise Unreadable("it is not TOML", f"it takes {expected(key)}")
     if found is not None:
         yield from found.items()
         return

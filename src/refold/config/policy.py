@@ -33,11 +33,11 @@ from refold.core.policy import (
 from refold.core.presets import PRESETS, VARIANTS, PresetBlock, policy_of_block, read_block, takes_block
 from refold.core.prompts import Recipe, Strategy
 from refold.core.stages import AnyStage, Prune
-from refold.core.tool_kinds import ToolKinds
+from refold.core.tool_use import ToolKinds
 from refold.core.triggers import fold_count
 from refold.engine.settings import check_topic_change
-from refold.model.budget import Share, Tokens
 from refold.model.errors import ConfigError, SettingError
+from refold.model.tokens import Share, Tokens
 from refold.plugins.registry import active
 
 PolicyChange: TypeAlias = Callable[[Policy, Any], Policy | None]

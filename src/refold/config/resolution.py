@@ -32,9 +32,9 @@ from refold.config.tree import (
     is_upstream_name,
     nearest,
 )
-from refold.model.budget import Share, Tokens
 from refold.model.errors import ConfigError, SettingError, SettingFixed, SettingLocked
 from refold.model.mask import HIDDEN
+from refold.model.tokens import Share, Tokens
 
 # Checks across settings
 
@@ -130,13 +130,12 @@ def _check_summarisers(settings: Settings) -> None:
 SECRET_NAMES = ("key", "apikey", "token", "secret", "password", "authorization", "bearer")
 """Common names of a field for a key. None of them is a setting, because a file is copied, shared and
 committed."""
-RUNS_CODE = ("plugins.files",)
 FIXED = ("flag", "environment")
 MAX_NAME = 80
 _NOT_IN_NAMES = frozenset(":/@?#=&%")
 
 
-class Resolved(Struct, frozen=True):
+class ResolvedSettings(Struct, frozen=True):
     """The settings in effect, with the layers they come from."""
 
     settings: Settings
@@ -156,7 +155,7 @@ class Resolved(Struct, frozen=True):
         }
 
 
-def resolve(layers: Iterable[Layer] = ()) -> Resolved:
+def resolve(layers: Iterable[Layer] = ()) -> ResolvedSettings:
     """Merge layers into settings, and check them.
 
     Raises:
@@ -171,7 +170,9 @@ def resolve(layers: Iterable[Layer] = ()) -> Resolved:
             origins[name] = layer.origin(name)
     settings = _tree(values, _upstreams_in(ordered))
     origins |= {name: DEFAULT for name in _upstream_names(settings) if name not in origins}
-    resolved = Resolved(settings, {name: one for name, one in origins.items() if find_key(name)}, ordered)
+    resolved = ResolvedSettings(
+        settings, {name: one for name, one in origins.items() if find_key(name)}, ordered
+    )
     try:
         check(settings)
     except SettingError as error:
@@ -179,7 +180,7 @@ def resolve(layers: Iterable[Layer] = ()) -> Resolved:
     return resolved
 
 
-def update(resolved: Resolved, changes: Mapping[str, object]) -> Resolved:
+def update(resolved: ResolvedSettings, changes: Mapping[str, object]) -> ResolvedSettings:
     """Return the settings with changes made while the gateway runs; None undoes an earlier change.
 
     Raises:
@@ -249,13 +250,9 @@ def _check_source(layer: Layer, name: str, key: SettingKey | None, raw: object) 
     is_upstream = name.partition(".")[0] == UPSTREAMS
     if layer.source == "runtime" and (is_upstream or (key is not None and not key.is_tunable)):
         raise SettingLocked(_printable_name(name))
-    if (
-        layer.source == "project"
-        and key is not None
-        and (key.field == "key_command" or key.name in RUNS_CODE)
-    ):
+    if layer.source == "project" and key is not None and chooses_code(key):
         raise Unreadable(
-            "a project's file must not name programs to run",
+            "a project's file must not choose the programs and plugins that run",
             "put it into your own file: refold config init --user",
         )
     if layer.source == "project" and name == "store.embedder" and raw not in LOCAL_EMBEDDERS:
@@ -264,6 +261,13 @@ def _check_source(layer: Layer, name: str, key: SettingKey | None, raw: object) 
             "a project's file must not name a model that reads all your messages",
             "put it into your own file: refold config init --user",
         )
+
+
+def chooses_code(key: SettingKey) -> bool:
+    """Whether a setting says which code of others runs. It also says which does not: a project's file could switch off a filter that
+    protects the user's data.
+    """
+    return key.field == "key_command" or key.section == "plugins"
 
 
 def _read_unknown(name: str, raw: object) -> Any:
@@ -316,7 +320,7 @@ def _upstream_names(settings: Settings) -> Iterator[str]:
     return (f"{UPSTREAMS}.{name}.{field}" for name in settings.upstreams for field in UPSTREAM_KEYS)
 
 
-def _check_tunable(resolved: Resolved, name: str) -> None:
+def _check_tunable(resolved: ResolvedSettings, name: str) -> None:
     key, origin, layer = find_key(name), resolved.origins.get(name, DEFAULT), runtime_layer({})
     _check_source(layer, name, key, None)
     if key is None:
@@ -325,7 +329,7 @@ def _check_tunable(resolved: Resolved, name: str) -> None:
         raise SettingFixed(name, str(origin))
 
 
-def _with_place(resolved: Resolved, error: SettingError) -> SettingError:
+def _with_place(resolved: ResolvedSettings, error: SettingError) -> SettingError:
     """Return the error with the place at which the value was written."""
     names = (error.key, error.key.rpartition(".")[0])
     written = [(layer, name) for name in names for layer in reversed(resolved.layers) if name in layer.values]

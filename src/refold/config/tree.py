@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get
 
 from msgspec import NODEFAULT, Meta, Struct, structs
 
-from refold.model.budget import Share, Tokens
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW
 from refold.model.mask import (
     HIDDEN,
@@ -30,6 +29,7 @@ from refold.model.mask import (
     mask_variable,
 )
 from refold.model.message import DialectName
+from refold.model.tokens import Share, Tokens
 
 # Masks of settings that take free text
 #
@@ -39,7 +39,7 @@ from refold.model.message import DialectName
 # gateway's responses.
 
 
-class Counted(Struct, frozen=True):
+class TokenNumber(Struct, frozen=True):
     """Marks a number in the tree that counts tokens, so that `4k` is understood; `words` stand for numbers."""
 
     words: tuple[tuple[str, int], ...] = ()
@@ -114,10 +114,12 @@ MAX_MESSAGES = 1_000_000
 
 EFFORTS = {"low": 1_024, "medium": 4_096, "high": 16_384}
 """Tokens for thinking. Fewer than 1,024 are refused by the provider that takes a number."""
-WindowTokens: TypeAlias = Annotated[int, Meta(ge=MIN_WINDOW, le=MAX_TOKENS), Counted()]
-Amount: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TOKENS), Counted()]
-SectionLength: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), Counted()]
-Effort: TypeAlias = Annotated[int, Meta(ge=EFFORTS["low"], le=MAX_TOKENS), Counted(tuple(EFFORTS.items()))]
+WindowTokens: TypeAlias = Annotated[int, Meta(ge=MIN_WINDOW, le=MAX_TOKENS), TokenNumber()]
+Amount: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TOKENS), TokenNumber()]
+SectionLength: TypeAlias = Annotated[int, Meta(ge=64, le=MAX_TOKENS), TokenNumber()]
+Effort: TypeAlias = Annotated[
+    int, Meta(ge=EFFORTS["low"], le=MAX_TOKENS), TokenNumber(tuple(EFFORTS.items()))
+]
 SettingText: TypeAlias = Annotated[str, Meta(min_length=1)]
 ToolPolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
 SummaryStrategy: TypeAlias = Literal["abstractive", "hierarchical", "selective", "extractive", "truncate"]
@@ -554,13 +556,13 @@ class Notify(Section, frozen=True):
 
 
 class PluginSettings(Section, frozen=True):
-    """Code of others that runs in Refold; see docs/plugins.md."""
+    """Code of others that runs in Refold; not in a project's file. See docs/plugins.md."""
 
     installed: Annotated[bool, Meta(description="Load the plugins of installed packages.")] = True
     """Who installs a package with a plugin wants it to be used."""
     files: Annotated[
         tuple[str, ...],
-        Meta(description="Python files with a plugin; not in a project's file."),
+        Meta(description="Python files with a plugin."),
         PLAIN,
     ] = ()
     """None: a file is code, and only you know which to trust."""
@@ -837,7 +839,7 @@ def _mask(name: str, annotated: Any) -> SettingMask:
 def _kind(annotated: Any) -> tuple[SettingKind, dict[str, int]]:
     """Return how values of a type are read."""
     marks = [*parts_of(annotated)]
-    if counted := next((mark for mark in marks if isinstance(mark, Counted)), None):
+    if counted := next((mark for mark in marks if isinstance(mark, TokenNumber)), None):
         return "tokens", dict(counted.words)
     found: list[SettingKind] = [form for mark, form in _FORMS.items() if mark in marks]
     return (found[0] if found else "plain"), {}

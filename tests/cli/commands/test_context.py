@@ -8,9 +8,8 @@ from rich.console import Console
 
 from refold.cli.commands.context import ContextReport, as_document, page, verdict
 from refold.cli.output import percent
-from refold.cli.transcript import Sizing
-from refold.model.budget import Budget
-from refold.model.tokens import Measurement, TokenCount
+from refold.cli.transcript import TranscriptSize
+from refold.model.tokens import Budget, Measurement, TokenCount
 from refold.sync import Engine
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -44,7 +43,7 @@ def counter(monkeypatch):
 
 
 def report(*, window: int = 1000, max_output: int = 0, **regions: TokenCount) -> ContextReport:
-    sizing = Sizing("gpt-4o", "file", Budget(window, max_output=max_output), "override")
+    sizing = TranscriptSize("gpt-4o", "file", Budget(window, max_output=max_output), "override")
     measurement = Measurement(**regions, reserve=max_output, window=window)
     return ContextReport("chat.json", "chat", 12, 3, sizing, measurement)
 

@@ -34,7 +34,7 @@ main()
 """
 
 
-class Served:
+class ServedModel:
     """A gateway that runs, and its address."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -76,14 +76,14 @@ def environ(tmp_path) -> dict[str, str]:
 def serve(environ, tmp_path) -> Iterator:
     started: list[subprocess.Popen[str]] = []
 
-    def start(*flags: str, **more: str) -> Served:
+    def start(*flags: str, **more: str) -> ServedModel:
         argv = [*command(), "serve", "--port", "0", *flags]
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             argv, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, env={**environ, **more}
         )
         started.append(process)
-        return Served(process)
+        return ServedModel(process)
 
     yield start
     for process in started:

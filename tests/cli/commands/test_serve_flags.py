@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from refold.cli.commands.serve import Grouped, with_settings
+from refold.cli.commands.serve import GroupedCommand, with_settings
 from refold.config import Layer, resolve
 from refold.config.tree import all_keys
 from tests.config.samples import BOX, SAMPLES, base_for, name_of
@@ -18,7 +18,7 @@ def program(capture: list[object]) -> typer.Typer:
     @app.callback()
     def root() -> None: ...
 
-    @app.command(cls=Grouped)
+    @app.command(cls=GroupedCommand)
     @with_settings
     def serve(flags: Layer, dry: Annotated[bool, typer.Option("--dry", help="Only look.")] = False) -> int:
         """Serve."""

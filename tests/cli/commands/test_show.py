@@ -86,6 +86,32 @@ def test_people_see_the_system_prompt_and_the_summary_that_left(kept, store):
     assert [line.split()[0] for line in kept("show", "shifts", "--calls").out.splitlines()[1:]] == ["1", "2"]
 
 
+def test_a_call_is_shown_with_its_own_system_prompt_as_long_as_that_is_stored(kept, store):
+    async def work() -> None:
+        async with Engine(f"sqlite:///{store}", window=12_000, model="gpt-4o") as engine:
+            talk = await engine.conversation("tides")
+            for number in range(1, 21):
+                await talk.set_system(f"You are pilot {number}.")
+                await talk.add(f"question {number}")
+                await talk.context()
+                await talk.record(USAGE)
+                await talk.add({"role": "assistant", "content": "aye"})
+
+    asyncio.run(work())
+    for number in (20, 10):
+        shown = kept("show", "tides", "--as-sent", str(number))
+        assert shown.out.startswith(f"system\n  You are pilot {number}.\n")
+        assert "not stored" not in shown.err
+    first = kept("show", "tides", "--as-sent", "1")
+    assert first.out.startswith("system\n  You are pilot 20.\n")
+    assert "its system prompt and tools are not stored: those of the newest request are shown" in first.err
+    found = [
+        json.loads(kept("show", "tides", "--as-sent", number, "--json").out)["instructions"]
+        for number in ("1", "10")
+    ]
+    assert found == ["newest", "own"]
+
+
 def test_an_output_that_was_lowered_for_a_call_is_told(kept, store):
     async def work() -> int:
         async with Engine(f"sqlite:///{store}", window=12_000, max_output=11_000) as engine:
@@ -130,8 +156,8 @@ def test_a_terminal_is_not_harmed_by_what_was_said(refold, store, tmp_path):
 
 def test_a_call_that_is_not_there_is_refused_with_the_list_of_calls(kept, store):
     talk_on(store)
-    refused = kept("show", "shifts", "--as-sent", "77")
+    refused = kept("show", "shifts", "--as-sent", "77777777")
 
     assert refused.code == 2
-    assert "there is no call '77'" in refused.err
+    assert "there is no call '77777777'" in refused.err
     assert "hint: `refold show CONV --calls` lists them" in refused.err

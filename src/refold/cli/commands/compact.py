@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from refold.cli import output
 from refold.cli.options import (
+    NO_MODEL,
     BranchId,
     JsonOption,
     Preset,
@@ -188,13 +189,13 @@ def _compact_conversation(
     from refold.cli.changes import ChangeReport, show_report
     from refold.engine.arguments import check_focus
 
-    if focus and not summariser.spec:
+    if focus and not store_access.has_model(summariser):
         raise ConfigError(
             "--focus is for a model", hint="name one with --summariser, such as openai:gpt-4o-mini"
         )
     check_focus(focus)
     # A rehearsal asks no model.
-    writer = SummariserOptions() if options.dry_run else summariser
+    writer = NO_MODEL if options.dry_run else summariser
 
     async def act(engine: Engine) -> int:
         head = await _head(engine, name, branch)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from refold.cli.transcript import ModelSource, Sizing
+    from refold.cli.transcript import ModelSource, TranscriptSize
     from refold.core.policy import Policy
     from refold.engine.conversation import Conversation
     from refold.engine.engine import Engine
@@ -91,7 +91,7 @@ def _context_of_conversation(
     name: str, branch: str, preset: str, sizes: SizeOptions, place: StoreOptions, *, as_json: bool
 ) -> int:
     from refold.cli import store_access
-    from refold.cli.options import SummariserOptions
+    from refold.cli.options import NO_MODEL
     from refold.cli.settings import policy_here
 
     policy = policy_here(preset)
@@ -102,7 +102,7 @@ def _context_of_conversation(
         except NotFound as error:
             shown = output.plain(name)
             raise NotFound(f"there is no file and no conversation {shown!r}", hint=error.hint) from None
-        opened = store_access.opened(engine, head, sizes, SummariserOptions(), policy=policy)
+        opened = store_access.opened(engine, head, sizes, NO_MODEL, policy=policy)
         async with opened as conversation:
             report = of_conversation(name, conversation, sizes)
         report = structs.replace(report, is_off=bool(await store_access.off_name(engine, name)))
@@ -113,11 +113,11 @@ def _context_of_conversation(
 
 def of_conversation(name: str, conversation: Conversation, sizes: SizeOptions) -> ContextReport:
     """Measure a stored conversation as its next request would be."""
-    from refold.cli.transcript import Sizing
+    from refold.cli.transcript import TranscriptSize
 
     state, size = conversation.state, conversation.window
     source: ModelSource = "option" if sizes.model else "conversation"
-    sizing = Sizing(conversation.model, source, state.frame.budget, size.source, size.warning)
+    sizing = TranscriptSize(conversation.model, source, state.frame.budget, size.source, size.warning)
     limits = limits_of(state)
     turns = len(state.folded.shown.turn_starts)
     # As on the dashboard: the size of the next request in the provider's tokens, and the regions in proportion to it.
@@ -186,7 +186,7 @@ class ContextReport(Struct, frozen=True):
     messages: int
     """As many as the list in the file has, a leading system prompt included."""
     turns: int
-    sizing: Sizing
+    sizing: TranscriptSize
     measurement: Measurement
     limits: ContextLimits | None = None
     is_off: bool | None = None
@@ -199,7 +199,7 @@ class ContextReport(Struct, frozen=True):
         return self.sizing.budget.window
 
 
-def inspect(request: Request, file: str, sizing: Sizing) -> ContextReport:
+def inspect(request: Request, file: str, sizing: TranscriptSize) -> ContextReport:
     """Measure a transcript."""
     from refold.core.measure import count_fixed, measure
     from refold.core.view import View

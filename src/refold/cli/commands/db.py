@@ -56,14 +56,14 @@ def declare(app: typer.Typer) -> None:
 
 
 @runtime_checkable
-class Checked(Protocol):
+class CheckedStore(Protocol):
     """A store that can check its own structure."""
 
     async def check(self) -> list[str]: ...
 
 
 @runtime_checkable
-class Copied(Protocol):
+class CopiedStore(Protocol):
     """A store that can write a copy of itself."""
 
     async def backup(self, path: Path) -> None: ...
@@ -145,7 +145,7 @@ def check(store: StoreUrl = "", as_json: JsonOption = False) -> int:
     from refold.cli.store_access import with_store
 
     async def act(opened: Store) -> int:
-        if not isinstance(opened, Checked):
+        if not isinstance(opened, CheckedStore):
             raise ConfigError(
                 "this kind of store is checked by its server", hint="`refold doctor` looks at what it holds"
             )
@@ -183,7 +183,7 @@ def backup(
     from refold.cli.store_access import with_store
 
     async def act(opened: Store) -> int:
-        if not isinstance(opened, Copied):
+        if not isinstance(opened, CopiedStore):
             raise ConfigError(
                 "this kind of store is copied by its server", hint="use pg_dump, or `refold db export PATH`"
             )

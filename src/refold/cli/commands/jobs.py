@@ -81,7 +81,9 @@ async def _list(queue: JobQueue, opened: Store, *, as_json: bool) -> int:
         output.write_json({**structs.asdict(state), "jobs": rows})
         return 0
     if found:
-        output.write(_table(found, reasons))
+        output.write(_table(found))
+        failed = [(one.id, plain(reasons[one.id])) for one in found if reasons.get(one.id)]
+        output.write("".join(f"job {job} failed: {reason}\n" for job, reason in failed))
     output.note(_sums(state))
     return 0
 
@@ -92,7 +94,7 @@ async def _reason(opened: Store, one: QueuedJob) -> str:
     return row.error if row else ""
 
 
-def _table(found: Sequence[QueuedJob], reasons: dict[int, str]) -> str:
+def _table(found: Sequence[QueuedJob]) -> str:
     rows = [
         (
             str(one.id),
@@ -101,12 +103,11 @@ def _table(found: Sequence[QueuedJob], reasons: dict[int, str]) -> str:
             str(one.attempts),
             when(one.next_at or one.at),
             plain(one.conversation),
-            plain(reasons.get(one.id, "")),
         )
         for one in found
     ]
-    head = ("job", "kind", "state", "tries", "since or next", "conversation", "error")
-    return align(head, rows, frozenset({"job", "tries"}), optional=("error",), cuts=("conversation", "error"))
+    head = ("job", "kind", "state", "tries", "since or next", "conversation")
+    return align(head, rows, frozenset({"job", "tries"}), cuts=("conversation",))
 
 
 STATES = {"todo": "waiting", "doing": "running"}

@@ -57,7 +57,7 @@ def new(
             )
             return 0
         output.write(f"{short(begun.id)}  begins at {handle_of(begun.first)}, with nothing shown\n")
-        if summariser.spec:
+        if store_access.has_model(summariser):
             await _note_author(engine, head.session)
         output.note(store_access.way_back(conv, head.session))
         return 0

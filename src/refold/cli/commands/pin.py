@@ -8,12 +8,12 @@ import typer
 
 from refold.cli import output
 from refold.cli.options import (
+    NO_MODEL,
     BranchId,
     Conv,
     JsonOption,
     SizeOptions,
     StoreOptions,
-    SummariserOptions,
     expanded,
 )
 
@@ -63,7 +63,7 @@ def _pin(conv: str, handle: str, branch: str, place: StoreOptions, *, is_pin: bo
 
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
-        async with store_access.opened(engine, head, SizeOptions(), SummariserOptions()) as conversation:
+        async with store_access.opened(engine, head, SizeOptions(), NO_MODEL) as conversation:
             if handle:
                 await (conversation.pin(handle) if is_pin else conversation.unpin(handle))
             pins = await conversation.pins()

@@ -218,13 +218,17 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
 
     from refold.cli.settings import preset_here
     from refold.core.presets import PRESETS
-    from refold.replay import BASELINES, WINDOWS, Counting, ReplayBudget, read_recordings, run, tabulate
+    from refold.replay import BASELINES, WINDOWS, CounterChoice, ReplayBudget, read_recordings, run, tabulate
     from refold.replay.presets import candidates
     from refold.replay.summarisers import open_summarisers
 
     # Failures of a model are counted, and shown at the end.
     logging.getLogger("refold").addHandler(logging.NullHandler())
-    recordings, counting, progress = read_recordings(Path(data)), Counting(options.model), ReplayProgress()
+    recordings, counting, progress = (
+        read_recordings(Path(data)),
+        CounterChoice(options.model),
+        ReplayProgress(),
+    )
     budget = ReplayBudget(options.output, options.reserve, options.model)
     for window in options.windows or WINDOWS:
         budget.room_in(window)  # before a model is opened

@@ -35,7 +35,7 @@ from refold.model.message import DialectName
 if TYPE_CHECKING:
     import asyncio
 
-    from refold.config import Resolved
+    from refold.config import ResolvedSettings
     from refold.config.tree import UpstreamSettings
     from refold.gateway.app import Gateway
     from refold.gateway.processes import Handover, LocalModel
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 # A flag for every setting. A command with settings takes one parameter, `flags`: the layer of the
 # flags that were given, the strongest of all layers. The options are made from the tree of
-# settings, so none can be missing. @app.command(cls=Grouped) @with_settings def serve(flags: Layer)
+# settings, so none can be missing. @app.command(cls=GroupedCommand) @with_settings def serve(flags: Layer)
 # -> int: ...
 
 FLAGS = "flags"
 UPSTREAM_HELP = "Where models are: a well-known NAME, NAME=URL, or a URL alone. May be given several times."
 
 
-class Grouped(TyperCommand):
+class GroupedCommand(TyperCommand):
     """A command whose help lists the options of each section by themselves."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -127,10 +127,12 @@ def _help(key: SettingKey) -> str:
 
 def _several(key: SettingKey) -> str:
     """How several values are given to an option that takes a list or pairs."""
-    from refold.config.parse import UNSPLIT
+    from refold.config.parse import NESTED, UNSPLIT
 
     if key.kind not in ("list", "table"):
         return ""
+    if key.name in NESTED:
+        return ' In TOML: turn_start={ type = "age", seconds = 3600 }; the moments are turn_start, before_call and after_call.'
     pair = "" if key.kind == "list" else " as NAME=VALUE"
     way = (
         "give the option again"
@@ -157,7 +159,7 @@ Examples:
 
 
 def declare(app: typer.Typer) -> None:
-    app.command(cls=Grouped, epilog=EXAMPLES)(with_settings(serve))
+    app.command(cls=GroupedCommand, epilog=EXAMPLES)(with_settings(serve))
 
 
 def serve(flags: Layer) -> int:
@@ -209,7 +211,7 @@ class OwnModel(Struct, frozen=True):
 
 
 @contextmanager
-def _own_model(resolved: Resolved, handed: Handover | None = None) -> Iterator[OwnModel | None]:
+def _own_model(resolved: ResolvedSettings, handed: Handover | None = None) -> Iterator[OwnModel | None]:
     """The model of our own, where no upstream is named. One process of several has that of its parent."""
     if resolved.settings.upstreams:
         yield None
@@ -273,7 +275,9 @@ def _scripted_model(stack: ExitStack) -> OwnModel:
 class _ReadyNote:
     """Writes the notice when the gateway answers."""
 
-    def __init__(self, resolved: Resolved, local: OwnModel | None, handed: Handover | None = None) -> None:
+    def __init__(
+        self, resolved: ResolvedSettings, local: OwnModel | None, handed: Handover | None = None
+    ) -> None:
         self._resolved, self._local, self._handed = resolved, local, handed
         self._task: asyncio.Task[None] | None = None
 
@@ -346,7 +350,7 @@ def _key(given: UpstreamSettings, whole: UpstreamSettings, *, is_fallback: bool)
     return first if given.pass_key or not is_fallback else f"{first}; as a fallback {own or 'none'}"
 
 
-def _summaries(resolved: Resolved, *, has_local: bool) -> str:
+def _summaries(resolved: ResolvedSettings, *, has_local: bool) -> str:
     from refold.config import policy_of, summarisers_of
 
     summariser = resolved.settings.summariser
@@ -372,7 +376,7 @@ def _store(url: str) -> str:
     return str(path) if path else "PostgreSQL"
 
 
-def _say(resolved: Resolved, text: str) -> None:
+def _say(resolved: ResolvedSettings, text: str) -> None:
     if resolved.settings.server.log == "json":
         _log.warning(text.strip().replace("\n", "; "))
     else:

@@ -244,13 +244,14 @@ def _pick_call(calls: Sequence[Call], which: str) -> Call:
 async def _show_sent(engine: Engine, name: str, which: str, *, as_json: bool) -> int:
     from refold.cli.store_access import head_of
     from refold.core.budget import STAGE as LOWERED
-    from refold.engine.history import edits_of
+    from refold.engine.history import edits_of, instructions_of
     from refold.ports.records import read_reply
 
     calls = await _calls(engine, name)
     call = _pick_call(calls, which)
     conversation = await engine.conversation(name, branch=call.branch)
     fields = await conversation.window_of(call)
+    has_own = await instructions_of(conversation.journal, call) is not None
     head = await head_of(engine, name, call.branch)
     stored = read_reply(await engine.store.reply_to(engine.owner, call.id)) or ()
     reply = [msgspec.json.decode(one) for one in stored]
@@ -258,12 +259,17 @@ async def _show_sent(engine: Engine, name: str, which: str, *, as_json: bool) ->
         number = calls.index(call) + 1
         edits = [structs.asdict(edit) for edit in edits_of(call)]
         about = {"conversation": name, "call": _call(number, call)}
-        output.write_json({**about, "request": fields, "edits": edits, "reply": reply})
+        which_prompt = "own" if has_own else "newest"
+        output.write_json(
+            {**about, "request": fields, "instructions": which_prompt, "edits": edits, "reply": reply}
+        )
         return 0
     dialect = DIALECTS[head.format]  # type: ignore[index]
     output.write("".join(_sent(fields, dialect)))
     output.write("".join(_replied(reply, dialect)))
     output.note(_about(call, fields, dialect))
+    if not has_own:
+        output.note("its system prompt and tools are not stored: those of the newest request are shown")
     for edit in edits_of(call):
         if edit.stage == LOWERED:
             output.note(

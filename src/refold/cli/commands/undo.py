@@ -8,12 +8,12 @@ import typer
 
 from refold.cli import output
 from refold.cli.options import (
+    NO_MODEL,
     BranchId,
     Conv,
     JsonOption,
     SizeOptions,
     StoreOptions,
-    SummariserOptions,
     expanded,
 )
 from refold.cli.output import plain, short
@@ -38,7 +38,7 @@ def undo(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json: Jso
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
         before = await store_access.compactions_in_effect(engine, head)
-        async with store_access.opened(engine, head, SizeOptions(), SummariserOptions()) as conversation:
+        async with store_access.opened(engine, head, SizeOptions(), NO_MODEL) as conversation:
             await conversation.undo()
         left = {one.id for one in await store_access.compactions_in_effect(engine, head)}
         undone = [one for one in before if one.id not in left]

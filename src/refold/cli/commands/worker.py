@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from refold.cli import output
-from refold.cli.commands.serve import Grouped, with_settings
+from refold.cli.commands.serve import GroupedCommand, with_settings
 from refold.config.layers import Layer
 
 EXAMPLES = """\b
@@ -20,7 +20,7 @@ READY = "the worker takes jobs"
 
 
 def declare(app: typer.Typer) -> None:
-    app.command(cls=Grouped, epilog=EXAMPLES)(with_settings(worker))
+    app.command(cls=GroupedCommand, epilog=EXAMPLES)(with_settings(worker))
 
 
 def worker(flags: Layer) -> int:
