@@ -16,6 +16,7 @@ from refold.model.tokens import Usage
 from refold.plugins.registry import Plugins, use
 from refold.ports.records import CommandEntry
 from refold.testing import ScriptedUpstream, call, echo, say
+from tests.bad_queries import BAD_QUERIES
 from tests.chat.chats import FORMATS, Gate, chatting, messages, reply_of, said, sent, text_of
 from tests.chat.test_queue import until
 
@@ -472,6 +473,17 @@ async def test_recall_opens_a_handle():
         assert reply_of(await sent(chat, "/recall #m0")) == "The code is 4417."
         assert "4417" in reply_of(await sent(chat, "/search code"))
         assert reply_of(await sent(chat, "/recall #m99")).startswith("⚠️ there is no message 99")
+
+
+async def test_whatever_is_searched_for_gives_results_or_a_clear_word(tmp_path):
+    store = f"sqlite:///{tmp_path}/chats.db"
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
+        await sent(chat, "When does the ferry leave?")
+        for command in ("/search", "/recall", "/resume"):
+            for words in BAD_QUERIES:
+                assert reply_of(await sent(chat, f"{command} {words}"))
+        assert "ferry" in reply_of(await sent(chat, "/search after:2020"))
+        assert reply_of(await sent(chat, "/search before:2001")) == "Nothing that was said fits."
 
 
 @pytest.mark.parametrize("wire", FORMATS)

@@ -178,6 +178,8 @@ async def test_tools_of_a_server_are_confirmed_unless_they_are_harmless(tmp_path
     declined = [name for name in names if ended[name] != "it ran"]
     assert sorted(confirmed) == (asked if has_person else [])
     assert declined == ([] if has_person else asked)
+    told = {name for name in declined if "`trusted:` before the MCP server" in ended[name]}
+    assert told == {*declined} - {"breaks"}, "a mark does not help where the server says: destructive"
 
 
 async def test_a_dead_mcp_server_is_named_and_the_chat_goes_on():

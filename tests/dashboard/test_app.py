@@ -14,16 +14,18 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 
 from refold.dashboard.app import HEADERS, NOTICES, conversation_url, name_in
-from refold.dashboard.browser_access import SESSION_S, BrowserSessions, is_page, session_cookie
+from refold.dashboard.browser_access import SESSION_S, BrowserSessions, session_cookie
 from refold.dashboard.replay_jobs import read_recording, tariffs_of
 from refold.engine.engine import Engine
+from refold.gateway.auth import is_page
 from refold.model.dialect import DIALECTS
 from refold.ports.records import ClientKey, read_stored
-from refold.replay import Counting, Recording, ReplayBudget, run, tabulate
+from refold.replay import CounterChoice, Recording, ReplayBudget, run, tabulate
 from refold.replay.presets import candidates
 from refold.replay.report import page as report_page
 from refold.stores.memory import MemoryStore
 from refold.svg import MOST_BARS
+from tests.bad_queries import BAD_QUERIES
 from tests.dashboard.conftest import ServedPage, serve
 from tests.dashboard.example_store import TALKS, sentence
 from tests.dashboard.visitor import Visitor
@@ -174,6 +176,13 @@ def test_search_finds_messages_sessions_and_names(visitor):
     assert all("rotterdam" in one["text"].lower() for one in data["messages"])
     assert visitor.get("/search.json?words=ferry-times").json()["conversations"][0]["id"] == "ferry-times"
     assert visitor.get("/search").status == 200
+
+
+@pytest.mark.parametrize("words", BAD_QUERIES, ids=range(len(BAD_QUERIES)))
+def test_whatever_is_searched_for_gives_a_page(visitor, words):
+    words = quote(words[:2_000], errors="replace")
+    assert visitor.get(f"/search?words={words}").status == 200
+    assert visitor.get(f"/search.json?words={words}").status == 200
 
 
 # What needs attention
@@ -385,7 +394,7 @@ def test_a_replay_draws_the_chart_of_the_report(visitor, page):
     html, rows = visitor.get(found).text, data["table"]["rows"]
     recorded = page.run(lambda: read_parser(page.store))
 
-    counting, budget = Counting("gpt-4o"), ReplayBudget(model="gpt-4o")
+    counting, budget = CounterChoice("gpt-4o"), ReplayBudget(model="gpt-4o")
     names = ["refold", "opal", "picoclaw"]
     tariffs = tariffs_of("gpt-4o")
     cells = run(recorded, candidates(names), [4_000], counting, tariffs=tariffs, budget=budget)
@@ -491,7 +500,7 @@ def test_a_replay_has_the_calls_of_closed_sessions_as_the_report_of_an_export_ha
     recordings = page.run(go_on)
     _, data = replayed(visitor, "/conversations/two%20sessions/replay", "refold")
 
-    counting, budget = Counting("gpt-4o"), ReplayBudget(model="gpt-4o")
+    counting, budget = CounterChoice("gpt-4o"), ReplayBudget(model="gpt-4o")
     own = tariffs_of("gpt-4o")
     cells = run(recordings, candidates(["refold"]), [4_000], counting, tariffs=own, budget=budget)
     (row,) = tabulate(cells, counting, budget=budget).rows

@@ -14,7 +14,7 @@ from refold.engine.engine import Engine
 from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream
 from tests.dashboard.visitor import Visitor
-from tests.gateway.conftest import Served, served
+from tests.gateway.conftest import ServedModel, served
 from tests.gateway.test_summarisers import WINDOW, either, play, told
 
 pytestmark = pytest.mark.feature("X13")
@@ -31,11 +31,11 @@ async def gateway(upstream: ScriptedUpstream, folder, **flags):
         await store.close()
 
 
-def visitor_of(gate: Served) -> Visitor:
+def visitor_of(gate: ServedModel) -> Visitor:
     return Visitor(int(gate.url.rpartition(":")[2]))
 
 
-async def look(gate: Served) -> tuple[list[dict], str]:
+async def look(gate: ServedModel) -> tuple[list[dict], str]:
     """What needs attention by the twin of the first page, and the page itself."""
     visitor = visitor_of(gate)
     data, page = await asyncio.to_thread(lambda: (visitor.get("/index.json"), visitor.get("/")))

@@ -21,7 +21,7 @@ __all__ = ["browser"]
 NAME, URL = "agent", "/conversations/agent"
 
 
-class Served:
+class ServedModel:
     """A page with one conversation of an agent, which can go on."""
 
     def __init__(self, page, prompts: CachedPrompts, calls: int) -> None:
@@ -61,7 +61,7 @@ def served():
 
     with serve(store, compaction_window="6000") as page:
         page.run(fill)
-        yield Served(page, prompts, 44)
+        yield ServedModel(page, prompts, 44)
 
 
 @pytest.fixture

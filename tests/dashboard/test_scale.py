@@ -36,7 +36,7 @@ async def test_every_view_works_with_thousands_of_long_conversations(tmp_path):
 async def test_the_list_takes_as_many_queries_for_many_conversations_as_for_one():
     """However many there are, the store is asked a fixed number of times."""
 
-    class Counting:
+    class CounterChoice:
         def __init__(self) -> None:
             self.store, self.asked = MemoryStore(), list[str]()
 
@@ -46,7 +46,7 @@ async def test_the_list_takes_as_many_queries_for_many_conversations_as_for_one(
                 self.asked.append(name)
             return value
 
-    store = Counting()
+    store = CounterChoice()
     engine = Engine(store, model="gpt-4o", embedder=None)
     asked = []
     for count in (1, 40):

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from refold.chat.chat import CallUsage, CommandReply, Done, Notice, Queued, ToolEnded, ToolStarted
-from refold.terminal.event_text import Page, PageLook, Typed, draw, is_slow, live_text, safe
+from refold.terminal.event_text import Page, PageLook, TypedLine, draw, is_slow, live_text, safe
 from refold.wire.sse import ReasoningDelta, TextDelta
 
 SCREEN, PLAIN = PageLook(80), PageLook(80, has_markdown=False, has_colour=False)
@@ -169,12 +169,12 @@ def test_reasoning_is_folded():
 
 def test_what_is_typed_during_a_reply_is_printed_when_it_is_taken():
     page, printed = drawn(
-        Typed("one"),
-        Typed("two", waits=True),
+        TypedLine("one"),
+        TypedLine("two", waits=True),
         Queued("e2", 1),
         TextDelta("Reply."),
-        Typed("/new", is_command=True, waits=True),
-        Typed("three", waits=True),
+        TypedLine("/new", is_command=True, waits=True),
+        TypedLine("three", waits=True),
     )
 
     assert printed == "> one\n"
@@ -201,7 +201,7 @@ def test_what_is_typed_during_a_reply_is_printed_when_it_is_taken():
 
 
 def test_a_reply_in_the_words_of_its_notice_is_printed_once():
-    command = Typed("/undo", is_command=True)
+    command = TypedLine("/undo", is_command=True)
     events = command, Notice("↩️ Taken back (1k → 2k)"), CommandReply("e", "/undo", "↩️ Taken back (1k → 2k)")
     _, printed = drawn(*events)
     assert printed == "> /undo\n↩️ Taken back (1k → 2k)\n"
@@ -215,8 +215,8 @@ def test_a_reply_in_the_words_of_its_notice_is_printed_once():
 def test_a_command_that_does_not_wait_is_answered_above_the_open_block():
     page, printed = drawn(
         TextDelta("Half a rep"),
-        Typed("/new", is_command=True, waits=True),
-        Typed("/status", is_command=True),
+        TypedLine("/new", is_command=True, waits=True),
+        TypedLine("/status", is_command=True),
         CommandReply("e", "/status", "🧠 Model: m"),
         CallUsage(None),
     )
@@ -226,7 +226,7 @@ def test_a_command_that_does_not_wait_is_answered_above_the_open_block():
 
 
 def test_what_came_just_after_the_end_of_a_reply_is_printed_before_its_own():
-    _, printed = drawn(DONE, Typed("two", waits=True), TextDelta("Reply."), DONE)
+    _, printed = drawn(DONE, TypedLine("two", waits=True), TextDelta("Reply."), DONE)
 
     assert printed == "> two\nReply.\n\n"
 
@@ -277,7 +277,7 @@ EVIL = "red \x1b[31m\x1b]0;title\x07 \x9b2J \u202egnp\r over \ud800"
         (Notice(EVIL),),
         (CommandReply("e", "/recall", EVIL),),
         (Done(("e",), "failed", EVIL),),
-        (Typed(EVIL),),
+        (TypedLine(EVIL),),
     ],
 )
 @pytest.mark.parametrize("look", [SCREEN, PLAIN])
@@ -299,7 +299,7 @@ def test_without_colour_there_is_none():
     text = "# Head\n\n`code` and [a link](https://example.org)\n\n```python\nx = 'y'\n```\n\nend"
     pieces = []
     page = Page()
-    for event in (Typed("x"), TextDelta(text), Notice("note"), Done(("e",), "failed", "gone")):
+    for event in (TypedLine("x"), TextDelta(text), Notice("note"), Done(("e",), "failed", "gone")):
         page, more = draw(page, event, PageLook(80, has_colour=False))
         pieces += more
 
@@ -363,7 +363,7 @@ def test_long_lines_are_broken_between_words(look):
         Done(("e",), "failed", f"{LONG}\nhint: {LONG}"),
         Notice(LONG),
         CommandReply("e", "/look", LONG),
-        Typed(LONG),
+        TypedLine(LONG),
     )
     for event in events:
         _, printed = drawn(event, look=look)
@@ -384,7 +384,7 @@ def test_a_pipe_gets_whole_lines():
 def test_a_compaction_is_told_once_with_its_sizes():
     notice = "⚙️ Compacted (7k → 2k)\n  🔧 System: 1 tokens"
     reply = CommandReply("e", "/compact", "⚙️ Compacting session #1...\n⚙️ Compacted (7k → 2k)")
-    _, printed = drawn(Typed("/compact", is_command=True), Notice(notice), reply)
+    _, printed = drawn(TypedLine("/compact", is_command=True), Notice(notice), reply)
     assert printed == f"> /compact\n{notice}\n"
     _, printed = drawn(reply)
     assert printed == f"{reply.text}\n"
@@ -398,7 +398,7 @@ def test_a_notice_about_the_reply_comes_after_it(look, gap):
 
 @pytest.mark.parametrize("text", ["\n".join(map(str, range(9_000))), "word " * 40_000])
 def test_of_a_long_paste_the_beginning_is_printed(text):
-    _, printed = drawn(Typed(text))
+    _, printed = drawn(TypedLine(text))
     rows = printed.splitlines()
     assert len(rows) == 41
     assert rows[0].startswith(f"> {text[:1]}")

@@ -32,6 +32,7 @@ from refold.chat.tools import (
     ABORTED,
     DECLINED,
     INTERRUPTED,
+    NOT_TRUSTED,
     ChatTool,
     ToolServer,
     definitions,
@@ -45,7 +46,7 @@ from refold.engine.events import Event, UsageRecorded, text_of
 from refold.engine.state import State
 from refold.engine.summary_jobs import settled
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError, UpstreamError
-from refold.model.message import Message, Text, ToolCall, ToolResult
+from refold.model.message import Message, Text, ToolCall, ToolResult, replace_lone_surrogates
 from refold.model.tokens import Usage
 from refold.ports.models import StreamingUpstream
 from refold.ports.records import CommandEntry, QueuedEntry
@@ -398,14 +399,16 @@ class Chat:
             raise ConfigError("the chat is not open", hint="use it in `async with`, or await its `start()`")
         if isinstance(content, str) and is_blank(content):
             raise ConfigError(NOTHING_TO_SEND, hint=NOTHING_HINT)
-        found = self.table.read(content) if isinstance(content, str) else None
+        # A command is stored as text, and no store takes half of a surrogate pair.
+        text = replace_lone_surrogates(content) if isinstance(content, str) else ""
+        found = self.table.read(text) if text else None
         journal = self.conversation.journal
         entry = journal.new_id()
         if found is not None and (found.command is None or found.command.is_immediate):
-            await self._run_at_once(str(content), found, entry)
+            await self._run_at_once(text, found, entry)
             return entry
         is_command = found is not None
-        body = str(content).strip().encode() if is_command else await self._encoded(content)
+        body = text.strip().encode() if is_command else await self._encoded(content)
         kind: Literal["message", "command"] = "command" if is_command else "message"
         queued = QueuedEntry(id=entry, branch=journal.head.branch, kind=kind, body=body, at=journal.clock())
         self._mine[entry] = queued
@@ -887,7 +890,8 @@ class Chat:
         if found is None or not found.is_dangerous:
             return None
         if confirm is None:
-            return failed(call, DECLINED)
+            is_unstated = any(call.name in server.unstated for server in self._servers)
+            return failed(call, NOT_TRUSTED if is_unstated else DECLINED)
 
         async def ask() -> object:
             asked = confirm(call)

@@ -67,6 +67,8 @@ INTERRUPTED = "interrupted: may have run"
 ABORTED = "aborted"
 """The result of a call that was open when its reply was aborted."""
 DECLINED = "declined: the user did not confirm this call"
+NOT_TRUSTED = "declined: nobody can confirm this call here; `trusted:` before the MCP server lets it run without a question"
+"""The result without a person, for a tool of which its server does not say whether it is destructive."""
 TRUSTED = "trusted:"
 """Before an MCP server: the user trusts its tools."""
 
@@ -423,6 +425,8 @@ class ToolServer:
         self.name = mask_text(self.prefix or self._target.partition(" ")[0])[:80]
         self.problems: list[str] = []
         """Tools that are left out, and why."""
+        self.unstated: set[str] = set()
+        """Tools that have to be confirmed only because the server says nothing about them."""
         self._patience_s = START_S if patience_s is None else patience_s
         self._closing = asyncio.Event()
         self._is_ready, self._mark = False, f"{os.getpid()}-{id(self)}"
@@ -492,24 +496,24 @@ class ToolServer:
 
         notes, schema = listed.annotations, {"type": "object", **listed.input_schema}
         name = f"{self.prefix}_{listed.name}" if self.prefix else listed.name
+        # By MCP's defaults a tool that says nothing changes things and is destructive.
+        is_stated = bool(notes and (notes.read_only_hint or notes.destructive_hint is not None))
+        is_destructive = is_stated and notes.destructive_hint and not notes.read_only_hint
         try:
-            return ChatTool(
+            made = ChatTool(
                 name=_NOT_IN_NAMES.sub("_", name)[:64],
                 description=listed.description or "",
                 schema=msgspec.json.encode(schema).decode(),
                 run=run,
-                is_dangerous=self._is_dangerous(notes),
+                is_dangerous=bool(is_destructive) if is_stated else not self._is_trusted,
                 is_idempotent=bool(notes and (notes.idempotent_hint or notes.read_only_hint)),
             )
         except ConfigError as error:
             self.problems.append(f"a tool of the MCP server {self.name!r} is left out: {error.message}")
             return None
-
-    def _is_dangerous(self, notes: Any) -> bool:
-        """Whether the user has to confirm a tool. By MCP's defaults a tool that says nothing changes things and is destructive."""
-        if notes is not None and (notes.read_only_hint or notes.destructive_hint is not None):
-            return bool(notes.destructive_hint and not notes.read_only_hint)
-        return not self._is_trusted
+        if made.is_dangerous and not is_stated:
+            self.unstated.add(made.name)
+        return made
 
     def _unusable(self, why: str) -> UpstreamUnavailable:
         wrote = _first_line(self._stderr) if self._stderr is not None and not self._stderr.closed else ""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import get_args
 
 from refold.config import policy_of
-from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.dashboard.app import Redirect, RenderedPage, Visit, conversation_url
 from refold.dashboard.conversation import message_text
 from refold.dashboard.workspace import NO_MODEL, Workspace
 from refold.engine.arguments import check_focus
@@ -48,7 +48,7 @@ def _preset(name: str) -> str:
     return name
 
 
-async def compact_form(visit: Visit) -> Rendered | Redirect:
+async def compact_form(visit: Visit) -> RenderedPage | Redirect:
     """The forms of all acts. The preview is another view, which the page loads by itself: it takes longer."""
     workspace, keep, preset = await _asked(visit)
     talk = await workspace.open(visit.name, visit.branch, preset=preset)
@@ -70,7 +70,7 @@ async def compact_form(visit: Visit) -> Rendered | Redirect:
         "writers": workspace.writers(),
         "digest": NO_MODEL,
     }
-    return Rendered("compact.html", data, f"Compact {talk.id}", page=page)
+    return RenderedPage("compact.html", data, f"Compact {talk.id}", page=page)
 
 
 def _change(one: Compaction | None) -> dict[str, object] | None:
@@ -79,7 +79,7 @@ def _change(one: Compaction | None) -> dict[str, object] | None:
     return None if one is None else {field: getattr(one, field) for field in fields}
 
 
-async def preview(visit: Visit) -> Rendered | Redirect:
+async def preview(visit: Visit) -> RenderedPage | Redirect:
     """What a compaction would do now, by the preset and the amount of the query. Nothing is changed."""
     workspace, keep, preset = await _asked(visit)
     talk = await workspace.open(visit.name, visit.branch, preset=preset)
@@ -94,7 +94,7 @@ async def preview(visit: Visit) -> Rendered | Redirect:
         "status": status,
         "preview": await run_text_work(size, _preview, found, status.tokens, instructions),
     }
-    return Rendered("preview.html", data, f"Preview {talk.id}")
+    return RenderedPage("preview.html", data, f"Preview {talk.id}")
 
 
 async def _asked(visit: Visit) -> tuple[Workspace, int | None, str]:
@@ -131,7 +131,7 @@ def _preview(preview: Preview, tokens: int, instructions: int) -> dict[str, obje
     }
 
 
-async def compact(visit: Visit) -> Rendered | Redirect:
+async def compact(visit: Visit) -> RenderedPage | Redirect:
     workspace, form = await visit.workspace(), visit.form
     keep, focus, preset = (
         _tokens(form.get("keep", "")),
@@ -148,13 +148,13 @@ async def compact(visit: Visit) -> Rendered | Redirect:
     return Redirect(conversation_url(talk.id, branch=visit.branch, done=done))
 
 
-async def undo(visit: Visit) -> Rendered | Redirect:
+async def undo(visit: Visit) -> RenderedPage | Redirect:
     talk = await (await visit.workspace()).open(visit.name, visit.branch)
     done = "undone" if await talk.undo() else "nothing-to-undo"
     return Redirect(conversation_url(talk.id, branch=visit.branch, done=done))
 
 
-async def rerun(visit: Visit) -> Rendered | Redirect:
+async def rerun(visit: Visit) -> RenderedPage | Redirect:
     workspace, preset = await visit.workspace(), _preset(visit.form.get("preset", ""))
     talk = await workspace.open(visit.name, visit.branch)
     policy = policy_of(workspace.resolved.settings, preset=preset) if preset else None
@@ -163,7 +163,7 @@ async def rerun(visit: Visit) -> Rendered | Redirect:
     return Redirect(conversation_url(talk.id, branch=visit.branch, done=done))
 
 
-async def new_session(visit: Visit) -> Rendered | Redirect:
+async def new_session(visit: Visit) -> RenderedPage | Redirect:
     workspace = await visit.workspace()
     talk = await workspace.open(visit.name, visit.branch)
     talk.summariser = (await workspace.writer(talk)).summariser
@@ -182,20 +182,22 @@ def _on(visit: Visit) -> bool:
     return found == "1"
 
 
-async def switch(visit: Visit) -> Rendered | Redirect:
+async def switch(visit: Visit) -> RenderedPage | Redirect:
     workspace, on = await visit.workspace(), _on(visit)
     talk = await workspace.open(visit.name, visit.branch)
     await workspace.switch(talk.id, on=on)
     return Redirect(conversation_url(talk.id, branch=visit.branch, done="on" if on else "off"))
 
 
-async def pins(visit: Visit) -> Rendered | Redirect:
+async def pins(visit: Visit) -> RenderedPage | Redirect:
     """The messages that compaction keeps in the window."""
     workspace = await visit.workspace()
     talk = await workspace.open(visit.name, visit.branch)
     handles = await talk.pins()
     rows = [await _pin(workspace, talk, one) for one in handles]
-    return Rendered("pins.html", {"name": talk.id, "branch": talk.branch, "pins": rows}, f"Pins of {talk.id}")
+    return RenderedPage(
+        "pins.html", {"name": talk.id, "branch": talk.branch, "pins": rows}, f"Pins of {talk.id}"
+    )
 
 
 async def _pin(workspace: Workspace, talk: Conversation, handle: str) -> dict[str, object]:
@@ -206,7 +208,7 @@ async def _pin(workspace: Workspace, talk: Conversation, handle: str) -> dict[st
     return {"handle": handle, "role": "", "tokens": 0, "text": ""}
 
 
-async def change_pin(visit: Visit) -> Rendered | Redirect:
+async def change_pin(visit: Visit) -> RenderedPage | Redirect:
     workspace = await visit.workspace()
     talk = await workspace.open(visit.name, visit.branch)
     handle, on = visit.form.get("handle", "").strip(), _on(visit)
@@ -217,11 +219,11 @@ async def change_pin(visit: Visit) -> Rendered | Redirect:
     )
 
 
-async def delete_form(visit: Visit) -> Rendered | Redirect:
+async def delete_form(visit: Visit) -> RenderedPage | Redirect:
     return await _delete_form(visit)
 
 
-async def _delete_form(visit: Visit, problem: str = "") -> Rendered:
+async def _delete_form(visit: Visit, problem: str = "") -> RenderedPage:
     engine = (await visit.workspace()).engine
     head = await engine.store.head(engine.owner, visit.name)
     if head is None:
@@ -236,10 +238,10 @@ async def _delete_form(visit: Visit, problem: str = "") -> Rendered:
         "sessions": len(outline.sessions),
         "problem": problem,
     }
-    return Rendered("delete.html", data, f"Delete {visit.name}", 400 if problem else 200)
+    return RenderedPage("delete.html", data, f"Delete {visit.name}", 400 if problem else 200)
 
 
-async def delete(visit: Visit) -> Rendered | Redirect:
+async def delete(visit: Visit) -> RenderedPage | Redirect:
     """Delete the conversation if its name was typed: a click alone must not be enough."""
     if visit.form.get("confirm", "") != visit.name:
         return await _delete_form(

@@ -1,6 +1,6 @@
 """The routes of the page, and everything that all views share.
 
-A view is a function from a `Visit` to a `Rendered` page or a `Redirect`. The same data fills its template and is its `.json` twin.
+A view is a function from a `Visit` to a `RenderedPage` page or a `Redirect`. The same data fills its template and is its `.json` twin.
 Before a view runs, the visitor must be signed in where there are keys, and an act must carry the token of its page. Every answer has
 the same strict headers: no script, style or image but our own files, no frame, no form to another site.
 """
@@ -163,7 +163,7 @@ class Visit(Struct, frozen=True):
         return int(text_)
 
 
-class Rendered(Struct, frozen=True):
+class RenderedPage(Struct, frozen=True):
     """The answer of a view: a template and its data, which is also the `.json` twin."""
 
     template: str
@@ -181,7 +181,7 @@ class Redirect(Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-ViewFunction: TypeAlias = Callable[[Visit], Awaitable[Rendered | Redirect]]
+ViewFunction: TypeAlias = Callable[[Visit], Awaitable[RenderedPage | Redirect]]
 
 
 class Dashboard:
@@ -252,7 +252,7 @@ class Dashboard:
         }
         return made
 
-    def render(self, visit: Visit, found: Rendered, *, as_json: bool) -> Response:
+    def render(self, visit: Visit, found: RenderedPage, *, as_json: bool) -> Response:
         if as_json:
             body = msgspec.json.encode(found.data, enc_hook=str)
             return Response(body, found.status, PRIVATE, "application/json")
@@ -371,7 +371,7 @@ class _Page:
             hint = LIST_HINT  # the engine and the gateway name a command, or a path of the API
         data = {"error": {"message": message, "hint": hint, "status": status, "is_known": is_known}}
         return self._dashboard.render(
-            visit, Rendered("error.html", data, "Problem", status), as_json=self._as_json
+            visit, RenderedPage("error.html", data, "Problem", status), as_json=self._as_json
         )
 
 

@@ -44,12 +44,6 @@ PAGES = frozenset(
 """The first part of every path of the page."""
 
 
-def is_page(path: str) -> bool:
-    """True if the path is one of the page's own; only there a session cookie counts."""
-    first = path.partition("/")[2].partition("/")[0]
-    return path.startswith("/") and first.removesuffix(".json") in PAGES
-
-
 class BrowserRows(LearntValues, ClientKeys, Protocol):
     """The parts of a store that sign-in needs."""
 

@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold import svg
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.stage import Edit, handle_of
 from refold.dashboard import text
-from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.dashboard.app import Redirect, RenderedPage, Visit, conversation_url
 from refold.dashboard.workspace import Workspace
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
@@ -93,7 +93,7 @@ FATES: dict[Fate, str] = {
 # The overview
 
 
-async def overview(visit: Visit) -> Rendered | Redirect:
+async def overview(visit: Visit) -> RenderedPage | Redirect:
     """The window over time, the window now, the changes and the lineage."""
     workspace = await visit.workspace()
     engine = workspace.engine
@@ -136,7 +136,7 @@ async def overview(visit: Visit) -> Rendered | Redirect:
         "total_calls": len(line.replies),
         "change_lines": {one.id: change_line(one) for one in line.changes},
     }
-    return Rendered("conversation.html", data, visit.name, page=page)
+    return RenderedPage("conversation.html", data, visit.name, page=page)
 
 
 async def _timeline(engine: Engine, visit: Visit, *, call: str = "", change: str = "") -> Timeline:
@@ -444,7 +444,7 @@ def branch_document(one: BranchLine) -> dict[str, Any]:
 # Calls
 
 
-async def calls(visit: Visit) -> Rendered | Redirect:
+async def calls(visit: Visit) -> RenderedPage | Redirect:
     """The calls, newest first, a page at a time."""
     workspace = await visit.workspace()
     engine = workspace.engine
@@ -461,7 +461,7 @@ async def calls(visit: Visit) -> Rendered | Redirect:
     }
     links = _branch_links(visit, line.branch, [one.branch for one in line.branches])
     page = {**links, "is_cut": line.is_cut, "most": MOST_CALLS}
-    return Rendered("conversation_calls.html", data, f"Calls of {visit.name}", page=page)
+    return RenderedPage("conversation_calls.html", data, f"Calls of {visit.name}", page=page)
 
 
 class ComparedMessage(Struct, frozen=True):
@@ -501,7 +501,7 @@ def runs_of(messages: Sequence[ComparedMessage]) -> list[ComparedRun]:
     return found
 
 
-async def call(visit: Visit) -> Rendered | Redirect:
+async def call(visit: Visit) -> RenderedPage | Redirect:
     """As sent against everything: each message of the branch at that time, beside what the call sent of it."""
     workspace = await visit.workspace()
     engine = workspace.engine
@@ -546,7 +546,7 @@ async def call(visit: Visit) -> Rendered | Redirect:
         "next": _neighbour(line, found, 1),
         "changes": {one.id: change_line(one) for one in line.changes},
     }
-    return Rendered(
+    return RenderedPage(
         "conversation_call.html",
         data,
         f"Call {found.number} of {visit.name}",
@@ -558,7 +558,7 @@ async def call(visit: Visit) -> Rendered | Redirect:
     )
 
 
-async def _shown(talk: Conversation, row: Call) -> tuple[Folded | None, str]:
+async def _shown(talk: Conversation, row: Call) -> tuple[FoldedBranch | None, str]:
     try:
         return await talk.shown_with(row), ""
     except (NotFound, Damaged) as error:
@@ -591,7 +591,7 @@ async def _edits(engine: Engine, line: Timeline, call: TimedCall) -> dict[int, E
 
 
 def _beside(
-    stored: Sequence[StoredMessage], head: Head, shown: Folded, edits: Mapping[int, Edit], factor: float
+    stored: Sequence[StoredMessage], head: Head, shown: FoldedBranch, edits: Mapping[int, Edit], factor: float
 ) -> list[ComparedMessage]:
     """Each message beside what was sent of it. `factor` turns our counts into the provider's tokens, as in the receipt."""
     sent: dict[int, list[int]] = {}
@@ -606,7 +606,12 @@ def _beside(
 
 
 def _row(
-    one: StoredMessage, head: Head, shown: Folded, places: Sequence[int], covered: int, edit: Edit | None
+    one: StoredMessage,
+    head: Head,
+    shown: FoldedBranch,
+    places: Sequence[int],
+    covered: int,
+    edit: Edit | None,
 ) -> ComparedMessage:
     original, said = _read(one, head)
     is_summarised = not places and one.seq < covered
@@ -665,7 +670,7 @@ def clip(said: str) -> str:
     return said if len(said) <= MOST_TEXT else f"{said[:MOST_TEXT]}… ({len(said):,} characters)"
 
 
-def lead_text(shown: Folded) -> str:
+def lead_text(shown: FoldedBranch) -> str:
     """The text that stands for the messages that are gone, as it was sent."""
     texts = [shown.lead.block, *(message.text for message in shown.lead.messages)]
     return "\n".join(said for said in texts if said)
@@ -674,7 +679,7 @@ def lead_text(shown: Folded) -> str:
 # Changes, message by message
 
 
-async def changes(visit: Visit) -> Rendered | Redirect:
+async def changes(visit: Visit) -> RenderedPage | Redirect:
     """All changes that a timeline has, newest first."""
     workspace = await visit.workspace()
     engine = workspace.engine
@@ -687,10 +692,10 @@ async def changes(visit: Visit) -> Rendered | Redirect:
     }
     links = _branch_links(visit, line.branch, [one.branch for one in line.branches])
     page = {**links, "signs": SIGNS, "sizes": _size_bars(line.changes)}
-    return Rendered("conversation_changes.html", data, f"Changes of {visit.name}", page=page)
+    return RenderedPage("conversation_changes.html", data, f"Changes of {visit.name}", page=page)
 
 
-async def change(visit: Visit) -> Rendered | Redirect:
+async def change(visit: Visit) -> RenderedPage | Redirect:
     """One change: every message before and after it, the summary with its ledger and checks."""
     workspace = await visit.workspace()
     engine = workspace.engine
@@ -742,7 +747,7 @@ async def change(visit: Visit) -> Rendered | Redirect:
     )
     links = _branch_links(visit, line.branch, [one.branch for one in line.branches])
     page = {**links, "fates": FATES, "sizes": picture}
-    return Rendered("conversation_change.html", data, f"A change of {visit.name}", page=page)
+    return RenderedPage("conversation_change.html", data, f"A change of {visit.name}", page=page)
 
 
 def compared(one: MessageChange) -> ComparedMessage:
@@ -775,7 +780,7 @@ def _summary_document(one: Any) -> dict[str, object]:
     }
 
 
-def _ledger(after: Folded) -> dict[str, list[str]]:
+def _ledger(after: FoldedBranch) -> dict[str, list[str]]:
     """The facts that are carried along beside the summary, as far as they were found when it was made."""
     ledger = after.noted.ledger
     named = {
@@ -794,7 +799,7 @@ def _ledger(after: Folded) -> dict[str, list[str]]:
 # Everything that was said, recall and search
 
 
-async def messages(visit: Visit) -> Rendered | Redirect:
+async def messages(visit: Visit) -> RenderedPage | Redirect:
     """Everything, as it came: the messages of the branch and the newest reply, a page at a time."""
     workspace = await visit.workspace()
     engine = workspace.engine
@@ -818,7 +823,7 @@ async def messages(visit: Visit) -> Rendered | Redirect:
         "next_first": after + 1 if after < size else None,
     }
     page = _branch_links(visit, head.branch, await _branches(engine, visit.name))
-    return Rendered("conversation_messages.html", data, f"Messages of {visit.name}", page=page)
+    return RenderedPage("conversation_messages.html", data, f"Messages of {visit.name}", page=page)
 
 
 async def _branches(engine: Engine, name: str) -> list[str]:
@@ -839,7 +844,7 @@ def _messages(stored: Sequence[StoredMessage], head: Head) -> list[dict[str, obj
     ]
 
 
-async def recall(visit: Visit) -> Rendered | Redirect:
+async def recall(visit: Visit) -> RenderedPage | Redirect:
     """The original behind a handle, or the messages that contain some words."""
     workspace = await visit.workspace()
     engine = workspace.engine
@@ -870,7 +875,7 @@ async def recall(visit: Visit) -> Rendered | Redirect:
         hits = await engine.search(what, name=visit.name, limit=20)
         data["found"] = [structs.asdict(one) for one in hits]
     page = _branch_links(visit, head.branch, await _branches(engine, visit.name))
-    return Rendered("conversation_recall.html", data, f"Recall in {visit.name}", page=page)
+    return RenderedPage("conversation_recall.html", data, f"Recall in {visit.name}", page=page)
 
 
 _ONE = "/conversations/{name}"

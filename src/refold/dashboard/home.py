@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.dashboard.app import Redirect, RenderedPage, Visit, conversation_url
 from refold.dashboard.text import dollars, plural
 from refold.dashboard.workspace import Workspace
 from refold.engine.effect import Effect, Stats, check_by, day_name
@@ -49,7 +49,7 @@ class AttentionItem(Struct, frozen=True):
     url: str = ""
 
 
-async def home(visit: Visit) -> Rendered | Redirect:
+async def home(visit: Visit) -> RenderedPage | Redirect:
     workspace = await visit.workspace()
     words, shown = visit.query.get("words", ""), visit.query.get("show", "all")
     if shown not in SHOWN:
@@ -73,7 +73,7 @@ async def home(visit: Visit) -> Rendered | Redirect:
     page = {
         "sparks": {name: _spark(by_day.groups, name, visit.now) for name in ("sent", "net_dollars", "unsent")}
     }
-    return Rendered("home.html", data, page=page)
+    return RenderedPage("home.html", data, page=page)
 
 
 async def _lines(
@@ -260,7 +260,7 @@ class FoundSession(Struct, frozen=True):
     excerpt: str = ""
 
 
-async def search(visit: Visit) -> Rendered | Redirect:
+async def search(visit: Visit) -> RenderedPage | Redirect:
     """Names and titles, messages by their words, and sessions by words and meaning."""
     workspace, words = await visit.workspace(), visit.query.get("words", "").strip()
     names, messages, sessions = list[ConversationLine](), list[FoundMessage](), list[FoundSession]()
@@ -280,7 +280,7 @@ async def search(visit: Visit) -> Rendered | Redirect:
             for name, one in found
         ]
     data = {"words": words, "conversations": names, "messages": messages, "sessions": sessions}
-    return Rendered("search.html", data, "Search")
+    return RenderedPage("search.html", data, "Search")
 
 
 # Effect
@@ -290,7 +290,7 @@ PERIODS = (1, 7, 30, 90, 365)
 GROUPS = ("day", "model", "upstream", "conversation")
 
 
-async def effect(visit: Visit) -> Rendered | Redirect:
+async def effect(visit: Visit) -> RenderedPage | Redirect:
     """The effect of compaction in numbers, for a time and in groups."""
     workspace, days = await visit.workspace(), visit.count("days", 30, 10_000)
     by = check_by(visit.query.get("by", "day"))
@@ -299,10 +299,10 @@ async def effect(visit: Visit) -> Rendered | Redirect:
     stats = await workspace.engine.stats(by=by, days=days)
     data = {"days": days, "by": by, **stats.document(), "unpriced": stats.savings.unpriced}
     page = {"stats": stats, "periods": PERIODS, "kinds": GROUPS, "outcomes": _counts(stats)}
-    return Rendered("effect.html", data, "Effect", page=page)
+    return RenderedPage("effect.html", data, "Effect", page=page)
 
 
-async def above_conversations(visit: Visit) -> Rendered | Redirect:
+async def above_conversations(visit: Visit) -> RenderedPage | Redirect:
     """The address above those of the conversations: the list is the first page."""
     return Redirect("/index.json" if visit.path.endswith(".json") else "/")
 

@@ -11,10 +11,10 @@ from refold.config.layers import DEFAULT, ValueOrigin
 from refold.config.parse import ELSEWHERE, Unreadable, expected, read, shown
 from refold.config.resolution import FIXED
 from refold.config.tree import SettingKey, find_key
-from refold.dashboard.app import Redirect, Rendered, Visit
+from refold.dashboard.app import Redirect, RenderedPage, Visit
 from refold.engine.effect import first_day, stats_of
-from refold.model.budget import Share, Tokens
 from refold.model.errors import AccessError, ConfigError, SettingError
+from refold.model.tokens import Share, Tokens
 from refold.plugins.registry import active
 
 PRESET = "compaction.preset"
@@ -41,11 +41,11 @@ class SettingLine(Struct, frozen=True):
     """It was changed while the gateway runs; the change can be undone."""
 
 
-async def settings(visit: Visit) -> Rendered | Redirect:
+async def settings(visit: Visit) -> RenderedPage | Redirect:
     return await _settings(visit)
 
 
-async def _settings(visit: Visit, problem: SettingError | None = None, typed: str = "") -> Rendered:
+async def _settings(visit: Visit, problem: SettingError | None = None, typed: str = "") -> RenderedPage:
     workspace = await visit.workspace()
     sections: dict[str, list[SettingLine]] = {}
     for name, value, origin in values_of(workspace.resolved, for_admin=visit.admin):
@@ -64,7 +64,7 @@ async def _settings(visit: Visit, problem: SettingError | None = None, typed: st
         else {"key": problem.key, "message": str(problem).partition("\nhint:")[0], "hint": problem.hint},
     }
     page = {"typed": typed}
-    return Rendered("settings.html", data, "Settings", 200 if problem is None else 400, page)
+    return RenderedPage("settings.html", data, "Settings", 200 if problem is None else 400, page)
 
 
 def _line(name: str, key: SettingKey, value: Any, origin: ValueOrigin) -> SettingLine:
@@ -123,7 +123,7 @@ def _raw(name: str, text: str) -> object:
     return shown(value) if isinstance(value, Tokens | Share) else to_builtins(value)
 
 
-async def change(visit: Visit) -> Rendered | Redirect:
+async def change(visit: Visit) -> RenderedPage | Redirect:
     """Change one setting, or undo its change."""
     workspace, name = await visit.workspace(), visit.form.get("name", "")
     text, is_undone = visit.form.get("value", "").strip(), "reset" in visit.form
@@ -137,14 +137,14 @@ async def change(visit: Visit) -> Rendered | Redirect:
     return Redirect(f"/settings?done=saved#{name}")
 
 
-async def forget(visit: Visit) -> Rendered | Redirect:
+async def forget(visit: Visit) -> RenderedPage | Redirect:
     """Forget a window that was learnt from a refusal."""
     if not await (await visit.workspace()).engine.forget_window(visit.form.get("model", "")):
         raise ConfigError("no window was learnt for this model", hint="it may have run out meanwhile")
     return Redirect("/settings?done=forgotten#limits")
 
 
-async def operations(visit: Visit) -> Rendered | Redirect:
+async def operations(visit: Visit) -> RenderedPage | Redirect:
     """The state of the place, and the figures of all owners without their conversations; for an admin."""
     if not visit.admin:
         raise AccessError("operations are for an admin", hint="use an admin key (refold keys create --admin)")
@@ -167,7 +167,7 @@ async def operations(visit: Visit) -> Rendered | Redirect:
         "compactions": by_owner.compactions,
         "keys": keys,
     }
-    return Rendered("operations.html", data, "Operations")
+    return RenderedPage("operations.html", data, "Operations")
 
 
 VIEWS = (

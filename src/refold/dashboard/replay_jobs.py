@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from refold import svg
 from refold.core.presets import PRESETS
-from refold.dashboard.app import Redirect, Rendered, Visit, conversation_url
+from refold.dashboard.app import Redirect, RenderedPage, Visit, conversation_url
 from refold.engine.conversation import Conversation
 from refold.engine.recall import newest_reply
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, RefoldError
@@ -110,13 +110,13 @@ class ReplayJobs:
 
 
 def _replay(job: ReplayJob, order: ReplayOrder, recording: Recording, model: str) -> None:
-    from refold.replay import Counting, ReplayBudget, run, tabulate
+    from refold.replay import CounterChoice, ReplayBudget, run, tabulate
     from refold.replay.presets import candidates
 
     def note(done: int, total: int) -> None:
         job.done, job.total = done, total
 
-    counting, budget = Counting(model), ReplayBudget(model=model)
+    counting, budget = CounterChoice(model), ReplayBudget(model=model)
     cells = run(
         [recording],
         candidates(order.presets),
@@ -226,7 +226,7 @@ def replayed_calls(sent: Sequence[SentContext]) -> list[ReplayedCall]:
     return found
 
 
-async def show(visit: Visit) -> Rendered | Redirect:
+async def show(visit: Visit) -> RenderedPage | Redirect:
     workspace = await visit.workspace()
     talk = await workspace.open(visit.name, visit.branch)
     presets, window = _asked(
@@ -274,7 +274,7 @@ async def show(visit: Visit) -> Rendered | Redirect:
             "url": url,
             "sign": svg.sign,
         }
-    return Rendered("replay.html", data, f"Replay {talk.id}", page=page)
+    return RenderedPage("replay.html", data, f"Replay {talk.id}", page=page)
 
 
 def _compared(table: Table) -> dict[str, object]:
@@ -338,7 +338,7 @@ def _told(one: ReplayedCall, own: Sequence[ReplayedCall]) -> str:
     )
 
 
-async def begin(visit: Visit) -> Rendered | Redirect:
+async def begin(visit: Visit) -> RenderedPage | Redirect:
     workspace = await visit.workspace()
     talk = await workspace.open(visit.name, visit.branch)
     chosen = ",".join(name.removeprefix("preset-") for name in visit.form if name.startswith("preset-"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.dashboard.app import Redirect, Rendered, Visit
+from refold.dashboard.app import Redirect, RenderedPage, Visit
 from refold.dashboard.browser_access import session_cookie
 from refold.model.errors import KeyRefused
 
@@ -13,27 +13,29 @@ def _target(text: str) -> str:
     return text if is_path else "/"
 
 
-async def show(visit: Visit) -> Rendered | Redirect:
+async def show(visit: Visit) -> RenderedPage | Redirect:
     if visit.owner:
         return Redirect(_target(visit.query.get("next", "")))
-    return Rendered("sign_in.html", {"next": _target(visit.query.get("next", "")), "problem": ""}, "Sign in")
+    return RenderedPage(
+        "sign_in.html", {"next": _target(visit.query.get("next", "")), "problem": ""}, "Sign in"
+    )
 
 
-async def begin(visit: Visit) -> Rendered | Redirect:
+async def begin(visit: Visit) -> RenderedPage | Redirect:
     """Sign in. The form has a token of the store, so that no other site can sign a browser in as somebody else."""
     target = _target(visit.form.get("next", ""))
     try:
         key = await visit.backend.verify(visit.form.get("key", "").strip())
     except KeyRefused as error:
         data = {"next": target, "problem": error.message}
-        return Rendered("sign_in.html", data, "Sign in", status=401)
+        return RenderedPage("sign_in.html", data, "Sign in", status=401)
     if visit.session is not None:
         await visit.sessions.end(visit.session)
     which = await visit.sessions.begin(key)
     return Redirect(target, {"set-cookie": session_cookie(which, is_secure=_is_secure(visit))})
 
 
-async def end(visit: Visit) -> Rendered | Redirect:
+async def end(visit: Visit) -> RenderedPage | Redirect:
     if visit.session is not None:
         await visit.sessions.end(visit.session)
     return Redirect(

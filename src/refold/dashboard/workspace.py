@@ -15,7 +15,7 @@ from msgspec import DecodeError, Struct, structs
 from msgspec.json import decode, encode
 from starlette.types import Receive, Scope, Send
 
-from refold.config import Resolved, policy_of, resolve, runtime_layer, update
+from refold.config import ResolvedSettings, policy_of, resolve, runtime_layer, update
 from refold.config.layers import RUNTIME
 from refold.config.upstream import embedder_of
 from refold.engine.conversation import Conversation
@@ -52,7 +52,7 @@ class Workspace(Protocol):
     def engine(self) -> Engine: ...
 
     @property
-    def resolved(self) -> Resolved:
+    def resolved(self) -> ResolvedSettings:
         """The settings in effect for this owner."""
         ...
 
@@ -130,7 +130,7 @@ class PageBackend(Protocol):
 class StoreWorkspace:
     """The conversations of one owner in a store that no gateway of this process serves."""
 
-    def __init__(self, engine: Engine, resolved: Resolved, named: dict[str, NamedSummariser]) -> None:
+    def __init__(self, engine: Engine, resolved: ResolvedSettings, named: dict[str, NamedSummariser]) -> None:
         self.engine, self.resolved, self._named = engine, resolved, named
 
     async def open(self, name: str, branch: str = "", *, preset: str = "") -> Conversation:
@@ -195,7 +195,7 @@ class StoreBackend:
     events = ("changed",)
 
     def __init__(
-        self, store: Store, resolved: Resolved, keys: KeyChecks, version: str, *, owner: str = OWNER
+        self, store: Store, resolved: ResolvedSettings, keys: KeyChecks, version: str, *, owner: str = OWNER
     ) -> None:
         self._store, self._resolved, self._keys, self.version, self._owner = (
             store,
@@ -222,7 +222,7 @@ class StoreBackend:
             )
         return StoreWorkspace(self._engines[owner], await self._settings(owner), self._named)
 
-    async def _settings(self, owner: str) -> Resolved:
+    async def _settings(self, owner: str) -> ResolvedSettings:
         """The settings of this place with the owner's changes, as a gateway on this store has them."""
         saved = await self._store.setting(owner, RUNTIME)
         try:

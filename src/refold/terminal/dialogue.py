@@ -20,7 +20,16 @@ from refold.engine.events import short
 from refold.engine.settings import dollars_for, prices_of
 from refold.model.errors import RefoldError
 from refold.model.message import ToolCall
-from refold.terminal.event_text import Page, PageLook, PagePiece, Typed, draw, is_slow, safe, whole_call_text
+from refold.terminal.event_text import (
+    Page,
+    PageLook,
+    PagePiece,
+    TypedLine,
+    draw,
+    is_slow,
+    safe,
+    whole_call_text,
+)
 from refold.text_work import call_in_thread
 from refold.wire.sse import TextDelta
 
@@ -127,7 +136,7 @@ class _Dialogue:
         found = self._chat.table.read(text)
         is_at_once = found is not None and (found.command is None or found.command.is_immediate)
         waits = self._chat.is_busy and not is_at_once
-        await self._draw(Typed(text, is_command=found is not None, waits=waits))
+        await self._draw(TypedLine(text, is_command=found is not None, waits=waits))
         try:
             await self._chat.put(text)
         except RefoldError as error:
@@ -153,7 +162,7 @@ class _Dialogue:
                 self._figures = await self._read_figures()
             self._terminal.show_figures(self._figures)
 
-    async def _draw(self, event: ChatEvent | Typed) -> None:
+    async def _draw(self, event: ChatEvent | TypedLine) -> None:
         async with self._drawing:
             look = self._terminal.look
             if is_slow(self._page, event, look):

@@ -75,7 +75,7 @@ class PageLook(Struct, frozen=True):
     """Whether control characters would reach a terminal."""
 
 
-class Typed(Struct, frozen=True):
+class TypedLine(Struct, frozen=True):
     """What the person typed: a message or a command."""
 
     text: str
@@ -112,7 +112,7 @@ class Page(Struct, frozen=True):
     thought: str = ""
     """The model's reasoning since its last text or call."""
     running: tuple[ToolStarted, ...] = ()
-    waiting: tuple[Typed, ...] = ()
+    waiting: tuple[TypedLine, ...] = ()
     """What was typed during the reply, in order."""
     held: tuple[str, ...] = ()
     """Notices that wait for the end of a line of the reply."""
@@ -136,10 +136,10 @@ class PagePiece(Struct, frozen=True):
 Drawn: TypeAlias = tuple[Page, list[PagePiece]]
 
 
-def draw(page: Page, event: ChatEvent | Typed, look: PageLook) -> Drawn:
+def draw(page: Page, event: ChatEvent | TypedLine, look: PageLook) -> Drawn:
     """Return the next page, and what to print now."""
     match event:
-        case Typed():
+        case TypedLine():
             return _draw_typed(page, event, look)
         case TextDelta():
             page, pieces = _begin_reply(page, look)
@@ -184,7 +184,7 @@ def live_text(page: Page, look: PageLook, rows: int) -> str:
     return "\n".join([*lines[-room:], *below][-max(1, rows) :])
 
 
-def is_slow(page: Page, event: ChatEvent | Typed, look: PageLook) -> bool:
+def is_slow(page: Page, event: ChatEvent | TypedLine, look: PageLook) -> bool:
     """Whether keys would wait for `draw`: it may print a long block, or code whose lexer has to be loaded."""
     text = event.text if isinstance(event, TextDelta) else ""
     is_line_open = bool(text) and "\n" not in text and not page.scan.is_blank
@@ -271,7 +271,7 @@ def note_text(text: str, look: PageLook) -> str:
 # What is typed, and what commands reply
 
 
-def _draw_typed(page: Page, event: Typed, look: PageLook) -> Drawn:
+def _draw_typed(page: Page, event: TypedLine, look: PageLook) -> Drawn:
     if event.waits:
         return structs.replace(page, waiting=(*page.waiting, event)), []
     page, pieces = _end_line(page, look)
@@ -600,7 +600,7 @@ def _console(look: PageLook) -> Console:
     )
 
 
-def _echo(typed: Typed, look: PageLook) -> list[PagePiece]:
+def _echo(typed: TypedLine, look: PageLook) -> list[PagePiece]:
     """Return what was typed, for a screen whose input area is empty again. A plain terminal shows it anyway."""
     if not look.has_markdown:
         return []
