@@ -3,7 +3,7 @@ from __future__ import annotations
 import pickle
 
 from refold.model.message import Reasoning, Text, ToolCall, assistant, tool, user
-from refold.replay.facts import REFERENCE, Counting, ReferenceCounter
+from refold.replay.facts import REFERENCE, CounterChoice, ReferenceCounter
 from refold.tokens import counter_for
 
 
@@ -26,7 +26,7 @@ def test_thinking_costs_nothing_in_the_reference_and_something_for_a_model():
 
 def test_a_way_of_counting_says_what_it_is_and_travels():
     assert REFERENCE.name.startswith("reference: (characters + 3) // 4")
-    assert "claude-sonnet-4-5" in Counting("claude-sonnet-4-5").name
-    assert "estimated" in Counting("claude-sonnet-4-5").name
-    again = pickle.loads(pickle.dumps(Counting("gpt-4o")))
+    assert "claude-sonnet-4-5" in CounterChoice("claude-sonnet-4-5").name
+    assert "estimated" in CounterChoice("claude-sonnet-4-5").name
+    again = pickle.loads(pickle.dumps(CounterChoice("gpt-4o")))
     assert again.counter().text("hello world") == counter_for("gpt-4o").text("hello world")

@@ -8,7 +8,7 @@ from msgspec import structs
 from refold.model.errors import ConfigError
 from refold.replay.candidate import DropOldest, DropToHalf, Stopped
 from refold.replay.cost import tariff_for
-from refold.replay.facts import Counting
+from refold.replay.facts import CounterChoice
 from refold.replay.run import run
 from tests.replay.candidates import Breaks, Diary
 from tests.replay.recordings import recordings
@@ -93,7 +93,8 @@ def test_progress_counts_the_pieces_of_work(own):
 
 def test_another_counter_means_another_window(own):
     reference, exact = (
-        run(own, [DropOldest], [6_000], counting)[0].scores for counting in (Counting(), Counting("gpt-4o"))
+        run(own, [DropOldest], [6_000], counting)[0].scores
+        for counting in (CounterChoice(), CounterChoice("gpt-4o"))
     )
 
     assert [score.calls for score in reference] == [score.calls for score in exact]

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from refold.replay.candidate import BASELINES
-from refold.replay.facts import REFERENCE, Counting
+from refold.replay.facts import REFERENCE, CounterChoice
 from refold.replay.run import run
 from refold.replay.score import Ratio
 from refold.replay.table import Cell, document, summarise, tabulate
@@ -96,5 +96,5 @@ def test_the_document_has_stable_keys(cells):
 
 
 def test_the_table_names_its_way_of_counting(cells):
-    assert tabulate(cells, Counting("gpt-4o")).counting.startswith("gpt-4o: ")
+    assert tabulate(cells, CounterChoice("gpt-4o")).counting.startswith("gpt-4o: ")
     assert tabulate(cells, REFERENCE).counting.startswith("reference: ")

@@ -27,7 +27,7 @@ from refold.replay.candidate import (
     ReplayBudget,
 )
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff, tariff_for
-from refold.replay.facts import REFERENCE, Counting, ReferenceCounter
+from refold.replay.facts import REFERENCE, CounterChoice, ReferenceCounter
 from refold.replay.recordings import CountedRecording, ProgressFunction, Recording, read_recordings
 from refold.replay.run import WINDOWS, run
 from refold.replay.score import Score, score
@@ -44,7 +44,7 @@ __all__ = [
     "CandidateMaker",
     "Cell",
     "CountedRecording",
-    "Counting",
+    "CounterChoice",
     "HasHandles",
     "ProgressFunction",
     "Recalls",

@@ -129,7 +129,7 @@ class CallsModels(Protocol):
         ...
 
 
-class Writing(Struct, frozen=True):
+class WritingCost(Struct, frozen=True):
     """The cost of summaries written by a model."""
 
     asked: int = 0
@@ -144,9 +144,9 @@ class Writing(Struct, frozen=True):
     dollars: float | None = 0.0
     """None if the prices of the model are not known."""
 
-    def __add__(self, other: Writing) -> Writing:
+    def __add__(self, other: WritingCost) -> WritingCost:
         is_known = self.dollars is not None and other.dollars is not None
-        return Writing(
+        return WritingCost(
             self.asked + other.asked,
             self.failed + other.failed,
             self.input + other.input,
@@ -159,7 +159,7 @@ class Writing(Struct, frozen=True):
 class HasWriter(Protocol):
     """Has its summaries written by a model with prices of its own."""
 
-    def writing(self) -> Writing:
+    def writing(self) -> WritingCost:
         """The cost since the last time this was called."""
         ...
 

@@ -49,7 +49,7 @@ class ReferenceCounter:
         return MESSAGE_TOKENS + self.text(spoken_text(message)) + calls
 
 
-class Counting(Struct, frozen=True):
+class CounterChoice(Struct, frozen=True):
     """The choice of a counter, which can be sent to another process: a counter with a tokenizer cannot."""
 
     model: str = ""
@@ -72,7 +72,7 @@ class Counting(Struct, frozen=True):
         return f"{self.model}: {f'counted with {by}' if by else counter.source}"
 
 
-REFERENCE = Counting()
+REFERENCE = CounterChoice()
 
 
 # Literals: pieces of a text that cannot be guessed, only remembered

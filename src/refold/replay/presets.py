@@ -12,7 +12,7 @@ from functools import partial
 from msgspec import structs
 
 from refold.core import extractive_summary
-from refold.core.fold import Folded
+from refold.core.fold import FoldedBranch
 from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import Frame
 from refold.core.presets import PRESETS
@@ -21,14 +21,13 @@ from refold.core.stage import HANDLE_PATTERN
 from refold.engine import actions
 from refold.engine.state import Receipt, State
 from refold.engine.summary_source import task_of
-from refold.model.budget import Budget, Share, Tokens
 from refold.model.dialect import CHAT
 from refold.model.errors import ConfigError
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.model.tokens import Prices, TokenCounter
-from refold.model.window import Fixed, Tool
-from refold.replay.candidate import WHOLE_WINDOW, CandidateChange, CandidateMaker, ReplayBudget, Writing
+from refold.model.tokens import Budget, Prices, Share, TokenCounter, Tokens
+from refold.model.window import FixedFields, Tool
+from refold.replay.candidate import WHOLE_WINDOW, CandidateChange, CandidateMaker, ReplayBudget, WritingCost
 from refold.replay.cost import ANTHROPIC
 from refold.replay.summarisers import BlockingAuthor, OpenSummarisers, ReplaySummarisers
 
@@ -61,7 +60,7 @@ class PresetCandidate:
         window: int,
         counter: TokenCounter,
     ) -> None:
-        fixed, policy, free = Fixed(CHAT, system), PRESETS[self._preset], self._kept_free
+        fixed, policy, free = FixedFields(CHAT, system), PRESETS[self._preset], self._kept_free
         budget = Budget(
             window=window, max_output=free.output_in(window), is_output_stated=free.output is not None
         )
@@ -90,7 +89,7 @@ class PresetCandidate:
     def _reason(self, made: Receipt) -> str:
         return made.reason
 
-    def _summarise(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
+    def _summarise(self, request: SummaryRequest, folded: FoldedBranch, frame: Frame) -> Summary | None:
         return extractive_summary.summarise(request, folded, frame)
 
 
@@ -100,10 +99,10 @@ class WrittenCandidate(PresetCandidate):
     def __init__(self, preset: str, author: BlockingAuthor, recipe: Recipe) -> None:
         super().__init__(preset)
         self.name = f"{preset} + {author.name}"
-        self._author, self._recipe, self._writing = author, recipe, Writing()
+        self._author, self._recipe, self._writing = author, recipe, WritingCost()
 
-    def writing(self) -> Writing:
-        found, self._writing = self._writing, Writing()
+    def writing(self) -> WritingCost:
+        found, self._writing = self._writing, WritingCost()
         return found
 
     def _reason(self, made: Receipt) -> str:
@@ -112,7 +111,7 @@ class WrittenCandidate(PresetCandidate):
         author = "by the model" if made.summary.kind == "model" else "the model failed, a digest serves"
         return f"{made.reason}; {author}"
 
-    def _summarise(self, request: SummaryRequest, folded: Folded, frame: Frame) -> Summary | None:
+    def _summarise(self, request: SummaryRequest, folded: FoldedBranch, frame: Frame) -> Summary | None:
         task = task_of(request, folded, frame, sent=self._state.window)
         written = self._author.write(task, self._recipe)
         self._writing += written.writing

@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from refold import svg
-from refold.replay.candidate import Writing
+from refold.replay.candidate import WritingCost
 from refold.replay.score import Ratio, Score, SentContext
 from refold.replay.table import (
     MIN_DEMANDS,
@@ -182,7 +182,7 @@ def _money(dollars: float | None) -> str:
     return "-" if dollars is None else f"{dollars:,.2f}"
 
 
-def _paid(writing: Writing | None) -> str:
+def _paid(writing: WritingCost | None) -> str:
     if writing is None:
         return "–"
     return "?" if writing.dollars is None else f"{writing.dollars:,.4f}"

@@ -18,7 +18,7 @@ from msgspec import Struct
 from refold.model.errors import ConfigError
 from refold.replay.candidate import WHOLE_WINDOW, CandidateMaker, ReplayBudget, Stopped
 from refold.replay.cost import REFERENCE_TARIFFS, Tariff
-from refold.replay.facts import REFERENCE, Counting
+from refold.replay.facts import REFERENCE, CounterChoice
 from refold.replay.recordings import CountedRecording, ProgressFunction, Recording
 from refold.replay.score import MonotonicClock, Score, score
 from refold.replay.table import Cell
@@ -36,7 +36,7 @@ class _Work(Struct, frozen=True):
     recording: Recording
     makers: tuple[CandidateMaker, ...]
     windows: tuple[int, ...]
-    counting: Counting
+    counting: CounterChoice
     tariffs: tuple[Tariff, ...]
     clock: MonotonicClock
     budget: ReplayBudget
@@ -50,7 +50,7 @@ def run(
     recordings: Sequence[Recording],
     candidates: Sequence[CandidateMaker],
     windows: Sequence[int] = WINDOWS,
-    counting: Counting = REFERENCE,
+    counting: CounterChoice = REFERENCE,
     on_progress: ProgressFunction | None = None,
     *,
     tariffs: Sequence[Tariff] = REFERENCE_TARIFFS,
@@ -192,6 +192,6 @@ def _perform(work: _Work) -> tuple[_Found, bool]:
 
 
 @lru_cache(maxsize=1)
-def _script(recording: Recording, counting: Counting) -> CountedRecording:
+def _script(recording: Recording, counting: CounterChoice) -> CountedRecording:
     """Cached for the next candidate, which uses the same recording."""
     return CountedRecording(recording, counting.counter())

@@ -27,7 +27,7 @@ from refold.replay.candidate import (
     PlansOutput,
     Recalls,
     ReplayBudget,
-    Writing,
+    WritingCost,
 )
 from refold.replay.cost import REFERENCE_TARIFFS, CallBill, ConversationCost, PromptNames, Tariff
 from refold.replay.facts import Context, MessageFacts, argument_names, holds, literals, surroundings
@@ -278,7 +278,7 @@ class CallScore(Struct, frozen=True):
     sent: SentContext
     prepare_ms: float
     add_ms: float
-    writing: Writing | None = None
+    writing: WritingCost | None = None
 
 
 class Score(Struct, frozen=True):
@@ -304,7 +304,7 @@ class Score(Struct, frozen=True):
     prepare_ms: tuple[float, ...]
     add_ms: tuple[float, ...]
     sent: tuple[SentContext, ...] = ()
-    writing: Writing | None = None
+    writing: WritingCost | None = None
     """None if no model writes the summaries. Its dollars are in the bills."""
     lines: NearOld = NearOld()
     """Whole lines that replies repeated."""
@@ -532,7 +532,7 @@ class _Replay:
             context.tokens, added, bills[0] if bills else CallBill(), context.is_rewritten, changes
         )
 
-    def _bill(self, at: range, context: Context, writing: Writing | None) -> tuple[CallBill, ...]:
+    def _bill(self, at: range, context: Context, writing: WritingCost | None) -> tuple[CallBill, ...]:
         asked = self.candidate.model_calls() if isinstance(self.candidate, CallsModels) else ()
         output = sum(facts.tokens for facts in self.script.reply(at))
         now = self.script.seconds[at.start - 1]
@@ -579,7 +579,7 @@ def _sum_up(recording: Recording, calls: Sequence[CallScore], tariffs: Sequence[
     )
 
 
-def sum_writing(found: Iterable[Writing | None]) -> Writing | None:
+def sum_writing(found: Iterable[WritingCost | None]) -> WritingCost | None:
     """The sum; None if no model wrote summaries."""
     known = [one for one in found if one is not None]
-    return sum(known, start=Writing()) if known else None
+    return sum(known, start=WritingCost()) if known else None

@@ -32,7 +32,7 @@ from refold.model.message import user
 from refold.model.summary import Summary
 from refold.model.tokens import Prices, Usage, call_cost
 from refold.ports.models import Ask, SummaryCache, SummaryTask
-from refold.replay.candidate import Stopped, Writing
+from refold.replay.candidate import Stopped, WritingCost
 from refold.replay.table import Spending
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens import counter_for, find_model
@@ -79,7 +79,7 @@ class WrittenSummary(Struct, frozen=True):
     """The result of asking for a summary."""
 
     summary: Summary | None
-    writing: Writing
+    writing: WritingCost
 
 
 class ReplayAuthor:
@@ -132,7 +132,7 @@ class ReplayAuthor:
         else:
             self._spending = structs.replace(self._spending, found=self._spending.found + 1)
         cost, usage = self.cost(metered.usage), metered.usage
-        return WrittenSummary(summary, Writing(1, int(summary is None), usage.prompt, usage.output, cost))
+        return WrittenSummary(summary, WritingCost(1, int(summary is None), usage.prompt, usage.output, cost))
 
     def cost(self, usage: Usage) -> float | None:
         return None if self.prices is None else call_cost(usage, self.prices)
@@ -243,7 +243,7 @@ _OWN_MACHINE = frozenset(name for name, known in KNOWN.items() if not known.key_
 _HINT = f"such as openai:gpt-4o-mini, my-model@http://localhost:8000/v1, {LOCAL} or {DIGEST}"
 
 
-class Chosen(Struct, frozen=True):
+class ChosenSummariser(Struct, frozen=True):
     spec: str
     """The word from the command line, with secrets in its address masked: reports show it."""
     provider: Provider | None
@@ -261,7 +261,7 @@ class Chosen(Struct, frozen=True):
         return self.provider.base_url.rstrip("/") if self.provider else ""
 
 
-def choose(spec: str, *, key_env: str = "") -> Chosen | None:
+def choose(spec: str, *, key_env: str = "") -> ChosenSummariser | None:
     """The summariser that a word stands for; None for the digest.
 
     `key_env` names the variable with the key for an address; a known provider has a variable of its own.
@@ -272,11 +272,11 @@ def choose(spec: str, *, key_env: str = "") -> Chosen | None:
     if spec == DIGEST:
         return None
     if spec == LOCAL:
-        return Chosen(spec, None, priced_as=THIS_MACHINE)
+        return ChosenSummariser(spec, None, priced_as=THIS_MACHINE)
     provider = _provider(spec, key_env)
     prices, priced_as = _prices(provider)
     window = window_for(provider.model, provider=provider.name, url=provider.base_url)
-    return Chosen(mask_model(spec), provider, window.max_input or window.tokens, prices, priced_as)
+    return ChosenSummariser(mask_model(spec), provider, window.max_input or window.tokens, prices, priced_as)
 
 
 def _provider(spec: str, key_env: str) -> Provider:
@@ -323,7 +323,7 @@ def summary_folder(environ: Mapping[str, str] = os.environ, platform: str = sys.
     return base / "refold" / "summaries"
 
 
-class KeptInFiles:
+class FileCache:
     """A `SummaryCache` in a folder: one file per summary, in subfolders by the last letters of its name.
 
     Summaries of a server with an address of its own are kept apart: two servers may give different models the
@@ -421,7 +421,7 @@ class BlockingAuthor:
 class ReplaySummarisers(Struct, frozen=True):
     """The summarisers of a replay, and their options."""
 
-    chosen: tuple[Chosen | None, ...] = (None,)
+    chosen: tuple[ChosenSummariser | None, ...] = (None,)
     """None stands for the digest."""
     strategy: Strategy | None = None
     """Overrides the strategy of each policy's own recipe."""
@@ -489,13 +489,13 @@ def open_summarisers(
         loop, upstreams = stack.enter_context(_loop()), AsyncExitStack()
         stack.callback(lambda: _run_on(loop, upstreams.aclose()))
 
-        def open_author(one: Chosen) -> BlockingAuthor:
+        def open_author(one: ChosenSummariser) -> BlockingAuthor:
             provider, window = _provider_and_window(one, stack)
             upstream = _run_on(loop, upstreams.enter_async_context(open_upstream(provider, environ=environ)))
             writer = SummaryWriter(upstream, window, counter_for(provider.model).text)
             spent = None if one.prices is None else 0.0
             spending = Spending(one.spec, provider.model, one.prices, one.priced_as, spent=spent)
-            cache = KeptInFiles(folder, one.address)
+            cache = FileCache(folder, one.address)
             author = ReplayAuthor(writer, spending, cache=cache, limit=limit, on_call=on_call)
             return BlockingAuthor(author, loop, clock)
 
@@ -511,7 +511,7 @@ def _unusable_error(error: UpstreamError, model: str) -> UpstreamError:
     return type(error)(f"{model} cannot write summaries: {error.message}", overflow=error.overflow, hint=hint)
 
 
-def _provider_and_window(chosen: Chosen, stack: ExitStack) -> tuple[Provider, int]:
+def _provider_and_window(chosen: ChosenSummariser, stack: ExitStack) -> tuple[Provider, int]:
     """The provider of the model and its window; starts the local model first."""
     if chosen.provider is not None:
         return chosen.provider, chosen.window

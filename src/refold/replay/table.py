@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from refold.model.tokens import Prices
-from refold.replay.candidate import WHOLE_WINDOW, ReplayBudget, Writing
+from refold.replay.candidate import WHOLE_WINDOW, ReplayBudget, WritingCost
 from refold.replay.cost import CallBill
-from refold.replay.facts import Counting
+from refold.replay.facts import CounterChoice
 from refold.replay.score import Ratio, Score, sum_writing
 
 MIN_DEMANDS = 5
@@ -70,7 +70,7 @@ class ReplayRow(Struct, frozen=True):
     repeats: dict[str, int]
     """Lines and phrases that replies repeated, by their age."""
     problems: dict[str, int]
-    summaries: Writing | None = None
+    summaries: WritingCost | None = None
     """The cost of summaries written by a model; its dollars are part of `dollars`."""
 
 
@@ -118,7 +118,7 @@ class Table(Struct, frozen=True):
 
 def tabulate(
     cells: Iterable[Cell],
-    counting: Counting,
+    counting: CounterChoice,
     summarisers: Sequence[Spending] = (),
     stopped: str = "",
     budget: ReplayBudget = WHOLE_WINDOW,
