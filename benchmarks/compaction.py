@@ -156,7 +156,7 @@ def _decoded(messages: list[dict]):
 
 def _state(fixed, policy, window: int):
     from refold.engine.state import State
-    from refold.model.budget import Budget
+    from refold.model.tokens import Budget
     from refold.tokens import counter_for
 
     return State.begin(fixed, Budget(window=window), policy, counter_for("gpt-4o"))
@@ -166,7 +166,7 @@ def _keeping(policy):
     """The policy with the verbatim tail that every candidate gets, if the policy has one."""
     from msgspec import structs
 
-    from refold.model.budget import Tokens
+    from refold.model.tokens import Tokens
 
     sized = "keep" in policy.cut.__struct_fields__
     return structs.replace(policy, cut=structs.replace(policy.cut, keep=Tokens(KEEP))) if sized else policy
@@ -207,14 +207,18 @@ def _growth(turns: dict[int, float], kept: dict[int, float]) -> list[str]:
             f"  after {size:>6,} messages                       {took:8.3f} ms"
             for size, took in turns.items()
         ),
-        f"  largest / smallest                          {turns[max(turns)] / turns[min(turns)]:8.2f} ×    (flat is 1)",
+        f"  {_against(turns)}{turns[max(turns)] / turns[min(turns)]:8.2f} ×    (1: the time does not grow)",
         "state kept for a message, itself included, while the conversation is folded again and again",
         *(
             f"  {size:>6,} messages                             {held / 1_000:8.1f} KB"
             for size, held in kept.items()
         ),
-        f"  largest / smallest                          {kept[max(kept)] / kept[min(kept)]:8.2f} ×    (linear is 1)",
+        f"  {_against(kept)}{kept[max(kept)] / kept[min(kept)]:8.2f} ×    (1: the sum grows linearly)",
     ]
+
+
+def _against(sizes: dict[int, float]) -> str:
+    return f"{max(sizes):,} messages / {min(sizes):,} messages".ljust(44)
 
 
 def _row(name: str, row: dict) -> str:

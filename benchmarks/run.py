@@ -67,7 +67,7 @@ def _look(request, counter):
     from refold.core.policy import AnyOf, MessageCount, TokenRatio
     from refold.core.triggers import TriggerFacts, due
     from refold.core.view import View
-    from refold.model.budget import Budget
+    from refold.model.tokens import Budget
 
     view = View.of(request.messages, request.dialect, counter)
     _decide(
@@ -94,8 +94,8 @@ def append_one_turn() -> dict[int, float]:
     from refold.core.policy import TokenRatio
     from refold.core.triggers import TriggerFacts, due
     from refold.core.view import View
-    from refold.model.budget import Budget
     from refold.model.dialect import CHAT
+    from refold.model.tokens import Budget
     from refold.wire import decode_message, decode_request
 
     writer, out = Writer(99), {}
@@ -147,7 +147,7 @@ def report(figures: dict) -> str:
             f"  after {size:>6,} messages                       {took:8.3f} ms   (goal: 1)"
             for size, took in appended.items()
         ),
-        f"  largest / smallest                          {appended[largest] / appended[smallest]:8.2f} ×    (flat is 1)",
+        f"  {f'{largest:,} messages / {smallest:,} messages':<44}{appended[largest] / appended[smallest]:8.2f} ×    (1: the time does not grow)",
         f"  counting all 2,000 again, as peers do       {scratch['recount_ms'] / appended[1_000]:8.0f} ×    one turn here",
         "start-up",
         f"  import refold, over bare Python             {start['import_refold_ms']:8.1f} ms   (goal: 60)",

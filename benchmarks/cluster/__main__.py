@@ -19,8 +19,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import NamedTuple, Self
 
 import aiohttp
 import psycopg
@@ -39,15 +40,23 @@ JOB_TURNS = 24
 """Enough for a compaction or two of each conversation."""
 WORDS = (30, 300)
 """Words of a message: two sizes of requests, for the line through them."""
+RATE = 60.0
+"""Requests a second: a third of what these cores can do with the clients, the provider and PostgreSQL beside the gateway."""
+TALK_TURNS = 20
+"""Turns of a conversation."""
+KINDS = ("kept", "any", "full")
+"""Each client over a connection of its own; each request over a new one, so that any process gets it, as behind the load balancer of
+deploy/Caddyfile; and as many requests as the machine can do, over connections that are kept."""
 
 
 def cpu_s(pids: list[int]) -> float:
     """CPU seconds of processes."""
     total = 0.0
     for pid in pids:
-        with suppress(FileNotFoundError):  # it has ended since
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            total += (int(fields[11]) + int(fields[12])) / TICKS
+        with suppress(OSError):  # it has ended since
+            total += time.clock_gettime(
+                ~pid << 3 | 2
+            )  # its clock, as by clock_getcpuclockid(3): /proc has hundredths only
     return total
 
 
@@ -73,12 +82,12 @@ class Database:
     def close(self) -> None:
         self._server.cleanup()
 
-    def reading(self) -> tuple[float, int, int]:
+    def reading(self, url: str = "") -> tuple[float, int, int]:
         """CPU seconds, commits and bytes so far. Processes of connections that have ended count for their parent."""
         pid = int((self._server.pgdata / "postmaster.pid").read_text().split()[0])
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ended = (int(fields[13]) + int(fields[14])) / TICKS
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        with psycopg.connect(url or self.url, autocommit=True) as connection:
             # Transactions that wrote have a number; those that only read have none.
             commits = connection.execute(
                 "SELECT CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
@@ -101,34 +110,44 @@ class Load:
         self.sizes_kb: list[float] = []
         self.failed = 0
 
-    async def run(self, address: str, turns: int) -> None:
-        waiting = [client for client in self.clients for _ in range(turns)]
-        order = sorted(range(len(waiting)), key=lambda at: (at % turns, at // turns))
-        queue = [waiting[at] for at in order]
-        locks = {id(client): asyncio.Lock() for client in self.clients}
-        sessions = {
-            id(client): aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=not self._keeps))
-            for client in self.clients
-        }
+    async def __aenter__(self) -> Self:
+        self._sessions = [
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=not self._keeps))
+            for _ in self.clients
+        ]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for session in self._sessions:
+            await session.close()
+
+    async def run(self, address: str, turns: int, rate: float = 0.0) -> None:
+        """Let each client talk for some turns: so many requests a second, or `AT_ONCE` at a time, as fast as they go."""
+        count = len(self.clients)
+        queue, locks = [*range(turns * count)], [asyncio.Lock() for _ in self.clients]
+        began = time.perf_counter()
+
+        async def say(at: int) -> None:
+            client, session = self.clients[at % count], self._sessions[at % count]
+            async with locks[at % count]:
+                asked = time.perf_counter()
+                try:
+                    await client.say(session, address)
+                except (aiohttp.ClientError, AssertionError, OSError):
+                    self.failed += 1
+                    return
+                self.took_s.append(time.perf_counter() - asked)
+                self.sizes_kb.append(len(json.dumps(client.messages)) / 1024)
+
+        async def say_when_due(at: int) -> None:
+            await asyncio.sleep(began + at / rate - time.perf_counter())
+            await say(at)
 
         async def talk() -> None:
             while queue:
-                client = queue.pop(0)
-                async with locks[id(client)]:
-                    began = time.perf_counter()
-                    try:
-                        await client.say(sessions[id(client)], address)
-                    except (aiohttp.ClientError, AssertionError, OSError):
-                        self.failed += 1
-                        continue
-                    self.took_s.append(time.perf_counter() - began)
-                    self.sizes_kb.append(len(json.dumps(client.messages)) / 1024)
+                await say(queue.pop(0))
 
-        try:
-            await asyncio.gather(*(talk() for _ in range(AT_ONCE)))
-        finally:
-            for session in sessions.values():
-                await session.close()
+        await asyncio.gather(*(map(say_when_due, queue) if rate else (talk() for _ in range(AT_ONCE))))
 
     @property
     def p99_ms(self) -> float:
@@ -139,12 +158,52 @@ def answer(received: Received) -> str:
     return SUMMARY if is_question(received) else "Fine."
 
 
+class Side(NamedTuple):
+    """A gateway that is measured."""
+
+    address: str
+    pid: int
+    url: str
+
+
+class Costed:
+    """What the requests to a gateway have cost so far."""
+
+    def __init__(self) -> None:
+        self.each_s = list[float]()
+        self.points = list[tuple[int, float, float]]()
+        self.took_s = list[float]()
+        self.requests, self.database = 0, [0.0, 0.0, 0.0]
+
+    def figures(self) -> dict[str, object]:
+        points = [
+            (
+                statistics.mean(kb for size, kb, _ in self.points if size == words),
+                statistics.median(cost for size, _, cost in self.points if size == words),
+            )
+            for words in WORDS
+        ]
+        base, slope = fit(points)
+        cpu_s, commits, stored = (one / self.requests for one in self.database)
+        return {
+            "requests": self.requests,
+            "points": points,
+            "gateway_s": base,
+            "gateway_s_per_kb": slope,
+            "database_s": cpu_s,
+            "commits": commits,
+            "stored_kb": stored / 1024,
+            "p99_ms": 1_000 * statistics.quantiles(self.took_s, n=100)[98],
+        }
+
+
 class Bench:
     def __init__(
         self, folder: Path, database: Database, upstream: str, *, quick: bool, embedder: str
     ) -> None:
         self._folder, self._database, self._upstream, self._embedder = folder, database, upstream, embedder
-        self._clients, self._turns, self._rounds = (8, 6, 2) if quick else (24, 20, 5)
+        self._clients, self._turns, self._rounds = (8, 5, 2) if quick else (24, 5, 5)
+        self._pairs, self._warm = (4, 2) if quick else (16, 30)
 
     def _cluster(self, name: str, **settings: str) -> Cluster:
         url = self._database.make(name)
@@ -152,39 +211,61 @@ class Bench:
         wide["store_embedder"] = self._embedder
         return Cluster(self._folder, url, self._upstream, **{**wide, **settings})
 
-    async def requests(self, workers: int, *, keeps: bool = True) -> dict[str, object]:
-        """The cost of a request with so many processes, for two sizes of requests."""
-        points, out = list[tuple[float, float]](), {}
-        commits = database_s = stored = 0.0
-        count = 0
-        async with self._cluster(f"requests{workers}") as cluster:
-            gateway = cluster.gateway("--workers", str(workers), forked=False)
-            address = await gateway.ready()
-            await Load(AT_ONCE * 4, 30, "warm", keeps=False).run(address, 8)
-            for words in WORDS:
-                load = Load(self._clients, words, f"words{words}", keeps=keeps)
-                before, used = self._database.reading(), cpu_s(family(gateway.pid))
-                await load.run(address, self._turns)
-                after = self._database.reading()
-                each = (cpu_s(family(gateway.pid)) - used) / len(load.took_s)
-                points.append((statistics.mean(load.sizes_kb), each))
-                count += len(load.took_s)
-                database_s += after[0] - before[0]
-                commits += after[1] - before[1]
-                stored += (after[2] - before[2]) / 1024
-                out[f"p99_ms_{words}"] = load.p99_ms
-        base, slope = fit(points)
-        return {
-            "processes": workers,
-            "cpu_s": statistics.mean(cost for _, cost in points),
-            "points": points,
-            "gateway_s": base,
-            "gateway_s_per_kb": slope,
-            "database_s": database_s / count,
-            "commits": commits / count,
-            "stored_kb": stored / count,
-            **out,
-        }
+    async def requests(self) -> dict[str, object]:
+        """The cost of a request with one and with two processes, in turns, after both have warmed up."""
+        async with AsyncExitStack() as stack:
+            sides = dict[int, Side]()
+            for workers in (1, 2):
+                cluster = await stack.enter_async_context(
+                    self._cluster(f"requests{workers}", store_embedder="off")
+                )
+                gateway = cluster.gateway("--workers", str(workers), name=f"of{workers}", forked=False)
+                sides[workers] = Side(await gateway.ready(), gateway.pid, self._database.url)
+            for side in sides.values():
+                async with Load(AT_ONCE * 4, WORDS[0], "warm", keeps=False) as load:
+                    await load.run(side.address, self._warm)
+            kept = {(workers, kind): Costed() for workers in sides for kind in KINDS}
+            loads = dict[tuple[int, str, int], Load]()
+            for round_ in range(self._pairs):
+                words = WORDS[round_ % len(WORDS)]
+                for kind in KINDS:
+                    for workers in (1, 2) if round_ % 2 else (2, 1):
+                        load = loads.get((workers, kind, words))
+                        if load is None or len(load.clients[0].messages) >= 2 * TALK_TURNS:
+                            name = f"{kind}{words}-{round_}"
+                            load = Load(self._clients, words, name, keeps=kind != "any")
+                            loads[workers, kind, words] = await stack.enter_async_context(load)
+                        rate = 0 if kind == "full" else RATE
+                        await self._measure(sides[workers], load, rate, kept[workers, kind], words)
+            return {
+                "rate": RATE,
+                "one": kept[1, "kept"].figures(),
+                "two": kept[2, "kept"].figures(),
+                "pairs": {
+                    kind: [
+                        two / one for one, two in zip(kept[1, kind].each_s, kept[2, kind].each_s, strict=True)
+                    ]
+                    for kind in KINDS
+                },
+                "cpu_ms": {
+                    f"{workers} {kind}": [1_000 * one for one in costed.each_s]
+                    for (workers, kind), costed in kept.items()
+                },
+            }
+
+    async def _measure(self, side: Side, load: Load, rate: float, costed: Costed, words: int) -> None:
+        """Let clients talk to one of the gateways, and add what it cost."""
+        before, said = self._database.reading(side.url), len(load.took_s)
+        used = cpu_s(family(side.pid))
+        await load.run(side.address, self._turns, rate)
+        used = cpu_s(family(side.pid)) - used
+        after, count = self._database.reading(side.url), len(load.took_s) - said
+        costed.each_s.append(used / count)
+        costed.points.append((words, statistics.mean(load.sizes_kb[said:]), used / count))
+        costed.requests += count
+        costed.took_s += load.took_s[said:]
+        for at in range(3):
+            costed.database[at] += after[at] - before[at]
 
     async def jobs(self) -> dict[str, object]:
         """The cost of a job, and the latencies of requests with and without jobs, in turns."""
@@ -196,15 +277,16 @@ class Bench:
             addresses = {"with": await with_jobs.ready(), "without": await without.ready()}
             await worker.ready()
             for address in addresses.values():
-                await Load(AT_ONCE, 10, f"warm{address[-5:]}").run(address, 4)
+                async with Load(AT_ONCE, 10, f"warm{address[-5:]}") as load:
+                    await load.run(address, 4)
             p99, used = {"with": list[float](), "without": list[float]()}, cpu_s([worker.pid])
             questions, database = self._questions(), {"with": [0.0, 0.0], "without": [0.0, 0.0]}
             for number in range(self._rounds):
                 for kind, address in addresses.items():
-                    load = Load(self._clients, 120, f"{kind}{number}")
-                    before = self._database.reading()
-                    await load.run(address, JOB_TURNS)
-                    after = self._database.reading()
+                    async with Load(self._clients, 120, f"{kind}{number}") as load:
+                        before = self._database.reading()
+                        await load.run(address, JOB_TURNS)
+                        after = self._database.reading()
                     p99[kind].append(load.p99_ms)
                     for at in range(2):
                         database[kind][at] += after[at] - before[at]
@@ -239,13 +321,13 @@ class Bench:
             gateway: Part = cluster.gateway("--workers", "2", forked=False)
             address = await gateway.ready()
             # A connection that is kept may be closed by the old process while a request is on its way, as with every server.
-            load = Load(self._clients, 60, "rolling", keeps=False)
-            await load.run(address, 2)
-            before = set(family(gateway.pid))
-            assert gateway.process
-            gateway.process.send_signal(signal.SIGHUP)
-            while len(set(family(gateway.pid)) & before) > 1:
-                await load.run(address, 1)
+            async with Load(self._clients, 60, "rolling", keeps=False) as load:
+                await load.run(address, 2)
+                before = set(family(gateway.pid))
+                assert gateway.process
+                gateway.process.send_signal(signal.SIGHUP)
+                while len(set(family(gateway.pid)) & before) > 1:
+                    await load.run(address, 1)
             return {"requests": len(load.took_s) + load.failed, "failed": load.failed}
 
 
@@ -257,8 +339,7 @@ async def measure(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
             bench._asked = lambda: sum(map(is_question, upstream.requests))
             found: dict[str, object] = {"load": os.getloadavg(), "cores": os.cpu_count()}
             if asked.only in ("", "requests"):
-                found |= {"one": await bench.requests(1), "two": await bench.requests(2)}
-                found["any"] = await bench.requests(2, keeps=False)
+                found |= await bench.requests()
             if asked.only in ("", "jobs"):
                 found["jobs"] = await bench.jobs()
             if asked.only in ("", "rolling"):
@@ -288,9 +369,15 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
+def _ratio(found: dict, kind: str) -> str:
+    one, two = (found["cpu_ms"][f"{workers} {kind}"] for workers in (1, 2))
+    pairs = found["pairs"][kind]
+    return f"{sum(two) / sum(one):.2f} times (median {statistics.median(pairs):.2f}, {min(pairs):.2f} to {max(pairs):.2f})"
+
+
 def page(found: dict, costs: Costs, sizes: list[Size], given: Assumptions) -> str:
-    one, two, jobs, rolling = found["one"], found["two"], found["jobs"], found["rolling"]
-    ratio, worst = two["cpu_s"] / one["cpu_s"], found["any"]["cpu_s"] / one["cpu_s"]
+    jobs, rolling = found["jobs"], found["rolling"]
+    kept, any_, full = (_ratio(found, kind) for kind in KINDS)
     rows = "\n".join(
         f"| {size.conversations:,} | {_short(size.requests_per_s)} | {size.gateways} | {size.workers} | {size.database_cores} "
         f"| {_short(size.commits_per_s)} | {_short(size.stored_gb_per_day)} | {size.bottleneck} |"
@@ -299,14 +386,18 @@ def page(found: dict, costs: Costs, sizes: list[Size], given: Assumptions) -> st
     ms = 1_000
     return f"""{BEGIN}
 Measured by `python -m benchmarks.cluster --write docs/cluster.md` on {found["cores"]} cores with nothing else running; the
-provider and the clients are a script on the same cores, the store is PostgreSQL on them too, without waiting for its disk. Ratios
-of two runs differ by a tenth.
+provider and the clients are a script on the same cores, the store is PostgreSQL on them too, without waiting for its disk.
+Gateways of one and of two processes, both warm and each on a database of its own, get the same requests in turns: {found["rate"]:.0f} a second
+where nothing else is said. A ratio is that of all
+requests; behind it stand the median and the range of its {len(found["pairs"]["kept"])} pairs of rounds. Vectors of
+messages, which are made when a gateway is idle, are left out.
 
 | measured | |
 |---|---|
 | CPU of a gateway per request | {costs.gateway_s * ms:.2f} ms and {costs.gateway_s_per_kb * ms:.3f} ms per KB of history |
-| the same with two processes, each client over one connection | {ratio:.2f} times |
-| the same if every request reaches another process | {worst:.2f} times: the messages that the others added are read |
+| the same with two processes, each client over one connection | {kept} |
+| the same with two processes, any of them for each request, as behind `deploy/Caddyfile` | {any_} |
+| the same with two processes, each client over one connection, as many requests as the cores can do | {full} |
 | CPU of PostgreSQL per request | {costs.database_s * ms:.2f} ms |
 | commits per request | {costs.commits:.1f} |
 | stored per request | {costs.stored_kb:.1f} KB |

@@ -29,8 +29,8 @@ from refold.core.prompts import fenced, split_text
 from refold.core.search import terms as search_terms
 from refold.core.search.terms import phrases
 from refold.core.secrets import redact, redact_message, values_of
-from refold.core.stages.truncate import HANDLE_MARK, truncate
-from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept
+from refold.core.stages.parts import HANDLE_MARK, truncate
+from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept, with_facts
 from refold.core.summary_checks.draft_faults import (
     continues,
     is_call,
@@ -41,9 +41,7 @@ from refold.core.summary_checks.draft_faults import (
 )
 from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
-from refold.core.summary_checks.ledger_facts import with_facts
-from refold.core.tool_failures import error_lines, has_failed
-from refold.core.tool_kinds import call_key, file_accesses
+from refold.core.tool_use import call_key, error_lines, file_accesses, has_failed
 from refold.engine.journal import title_of
 from refold.gateway.marker import without_marker_lines
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES

@@ -1,7 +1,8 @@
 """Network namespaces for the parts of a cluster, so that one of them can be cut off: its packets are dropped, and no end is told.
 
-Each part has a namespace with one link to a bridge. PostgreSQL and the provider are in the namespace of the test, behind forwarders at
-the bridge's address. Root is needed, and the package iproute2.
+Each part has a namespace with one link to a bridge. PostgreSQL and the provider are in the namespace of the test. The provider is behind a
+forwarder at the bridge's address, and PostgreSQL behind one in a namespace of its own (`python -m tests.cluster.network ADDRESS
+SOCKET`), so that it can be cut off as well. Root is needed, and the package iproute2.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Self
+from typing import Self, TypeAlias
 
 
 def may_make_namespaces() -> str:
@@ -47,6 +50,7 @@ class Network:
         self.address = f"{self._net}.1"
         self._parts: dict[str, str] = {}
         self._forwarders: list[asyncio.Server] = []
+        self._process: asyncio.subprocess.Process | None = None
 
     def __enter__(self) -> Self:
         ip("link", "add", self._bridge, "type", "bridge")
@@ -57,6 +61,9 @@ class Network:
     def __exit__(self, *_: object) -> None:
         for one in self._forwarders:
             one.close()
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
         for name in self._parts:
             with suppress(subprocess.CalledProcessError):
                 ip("netns", "del", self._space(name))
@@ -93,25 +100,34 @@ class Network:
     def _space(self, name: str) -> str:
         return f"refold-{self._id}-{name}"
 
-    async def forward(self, *, path: str = "", port: int = 0) -> int:
-        """Forward connections at the bridge's address to a socket of this namespace; the port there."""
-
-        async def open_other() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-            if path:
-                return await asyncio.open_unix_connection(path)
-            return await asyncio.open_connection("127.0.0.1", port)
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                far_reader, far_writer = await open_other()
-            except OSError:
-                writer.transport.abort()
-                return
-            await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
-
-        server = await asyncio.start_server(serve, self.address, 0)
+    async def forward(self, port: int) -> int:
+        """Forward connections at the bridge's address to a port of this namespace; the port there."""
+        server = await _forward(self.address, lambda: asyncio.open_connection("127.0.0.1", port))
         self._forwarders.append(server)
         return server.sockets[0].getsockname()[1]
+
+    async def forward_apart(self, name: str, path: str) -> tuple[str, int]:
+        """Forward connections to a socket in a file, in a namespace that can be cut off; the address and the port there."""
+        address = self.add(name)
+        program = [*self.before(name), sys.executable, "-m", "tests.cluster.network", address, path]
+        self._process = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
+        assert self._process.stdout
+        return address, int(await self._process.stdout.readline())
+
+
+Opened: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _forward(address: str, open_other: Callable[[], Awaitable[Opened]]) -> asyncio.Server:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            far_reader, far_writer = await open_other()
+        except OSError:
+            writer.transport.abort()
+            return
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+
+    return await asyncio.start_server(serve, address, 0)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -121,3 +137,15 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
     with suppress(OSError, RuntimeError):
         writer.close()
+
+
+async def main() -> None:
+    address, path = sys.argv[1:]
+    server = await _forward(address, lambda: asyncio.open_unix_connection(path))
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

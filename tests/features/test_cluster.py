@@ -92,7 +92,9 @@ async def test_a_summary_with_the_clients_own_key_stays_in_its_gateway(tmp_path,
 
 
 @pytest.mark.feature("N9")
-async def test_a_worker_without_the_upstream_of_a_conversation_asks_no_other(tmp_path, database, capsys):
+async def test_a_worker_without_the_upstream_of_a_conversation_asks_no_other(
+    tmp_path, database, capsys, monkeypatch
+):
     async with (
         ScriptedUpstream(window=WINDOW, otherwise=either) as upstream,
         ScriptedUpstream(window=WINDOW, otherwise=either) as another,
@@ -114,9 +116,14 @@ async def test_a_worker_without_the_upstream_of_a_conversation_asks_no_other(tmp
         assert not another.requests, "the conversation is no business of another provider"
         assert client.slowest_s < 30, "nobody waits for a job that has failed"
         await worker.until("does not know the upstream of the conversation: 'main'")
+        assert "main'; hint:" in worker.said, "a log line is one line, and the hint is a part of it"
+        assert "\ufffd" not in worker.said
         failed = (await jobs_of(database, capsys))["jobs"][0]
         assert (failed["status"], failed["attempts"]) == ("failed", 1)
         assert failed["error"] == "the worker does not know the upstream of the conversation"
+        monkeypatch.setenv("COLUMNS", "80")
+        assert await asyncio.to_thread(run, ["jobs", "--store", database]) == 0
+        assert f"\njob {failed['id']} failed: {failed['error']}\n" in capsys.readouterr().out
 
 
 @pytest.mark.feature("N9")
