@@ -6,7 +6,8 @@
 .venv/bin/python -m scripts.prove --alone       each mutation by itself before all tests (about 90 CPU minutes)
 .venv/bin/python -m scripts.prove --json        for programs
 
-`scripts/mutations.toml` names one mutation per feature: one behaviour, changed in one place of the source. The script changes
+`scripts/mutations.toml` names a mutation for each feature, and more of them as `ID-WORD`: one behaviour, changed in one place of
+the source. The script changes
 copies of the checkout and runs tests of `tests/features/` there. A feature is proven if
 
 - at least one of its own tests fails, and
@@ -80,12 +81,10 @@ class Verdict(Struct, frozen=True):
 class Trial(Struct, frozen=True):
     """A feature and the mutation that takes it out."""
 
+    id: str
+    """The key of the mutation: the id of the feature, and a dash and a word for each further mutation of it."""
     feature: Feature
     mutation: Mutation
-
-    @property
-    def id(self) -> str:
-        return self.feature.id
 
     @property
     def group(self) -> str:
@@ -123,10 +122,13 @@ def main(args: Sequence[str] | None = None) -> int:
     if unknown := [key for key in ids if key not in features]:
         parser.error(f"no such feature in features.toml: {', '.join(unknown)}")
     ids = [key for key in ids if chosen.group in (None, GROUPS[key[0]])]
+    ids = [
+        one for key in ids for one in dict.fromkeys((key, *(name for name in mutations if _id(name) == key)))
+    ]
     problems = {
-        key: problem for key in ids if (problem := problem_of(root, features[key], mutations.get(key)))
+        key: problem for key in ids if (problem := problem_of(root, features[_id(key)], mutations.get(key)))
     }
-    trials = [Trial(features[key], mutations[key]) for key in ids if key not in problems]
+    trials = [Trial(key, features[_id(key)], mutations[key]) for key in ids if key not in problems]
     groups = [[one] for one in trials] if chosen.alone else batches(trials)
     with ThreadPoolExecutor(max(chosen.jobs, 1)) as pool:
         harms = [pool.submit(find_harm, root, group, other_groups(root, group)) for group in groups]
@@ -147,8 +149,15 @@ def main(args: Sequence[str] | None = None) -> int:
     if chosen.as_json:
         print(msgspec.json.format(msgspec.json.encode(verdicts), indent=2).decode())
     else:
-        print(f"{proven} of {len(verdicts)} features are proven")
+        print(
+            f"{proven} of {len(verdicts)} {'mutations' if any('-' in key for key in ids) else 'features'} are proven"
+        )
     return 0 if proven == len(verdicts) else 1
+
+
+def _id(key: str) -> str:
+    """The feature of a mutation: `L16-dates` is one more of L16."""
+    return key.partition("-")[0]
 
 
 def read_mutations(root: Path) -> dict[str, Mutation]:

@@ -72,6 +72,42 @@ def test_modules_and_packages_are_named_by_nouns():
     assert verbs_in({"must_keep", "played", "kept", "plan", "unread"}) == {"must_keep", "played", "kept"}
 
 
+CLASS_NOUNS = set(
+    "embedding finding framing heading meaning pruning reading reasoning recording ring spending wording".split()  # noqa: SIM905
+)
+"""Last words of names that end like a verb and are nouns."""
+PUBLIC_PARTICIPLES = {"Broken", "Done", "Listed", "Queued", "Received", "ToolEnded", "ToolStarted"}
+"""Values that users import by these names: events of a chat, a row of a list, and parts of a test's script."""
+
+
+def is_happening(node: ast.ClassDef) -> bool:
+    """True for an error or an event: these are named after what happened."""
+    return any(
+        ast.unparse(base).endswith(("Error", "Exception", "Event", "BaseException")) for base in node.bases
+    )
+
+
+def classes_named_by_verbs(trees: Iterable[ast.Module]) -> set[str]:
+    """The public classes whose last word is a gerund or a participle."""
+    found = {
+        node.name
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not is_happening(node)
+    }
+    last = {name: (re.findall("[A-Z][a-z]*", name) or [name])[-1].lower() for name in found}
+    verbs = {name for name, word in last.items() if word.endswith(VERB_ENDINGS) or word in IRREGULAR}
+    return {name for name in verbs if last[name] not in CLASS_NOUNS} - PUBLIC_PARTICIPLES
+
+
+def test_classes_are_named_by_nouns():
+    assert classes_named_by_verbs(map(parse, MODULES)) == set()
+    planted = (
+        "class Kept: ...\nclass Moving(Struct): ...\nclass Moved(RefoldError): ...\nclass SavedMessage: ..."
+    )
+    assert classes_named_by_verbs([ast.parse(planted)]) == {"Kept", "Moving"}
+
+
 PROXIES = {"refold.sync.Chat", "refold.sync.Conversation", "refold.sync.Engine"}
 """The classes without `await`: they have the names of the classes that they stand for."""
 
@@ -269,7 +305,7 @@ def test_a_planted_use_of_a_private_name_is_found(text):
 
 OWN_PRIVATES = {
     "engine/conversation.py": "`Conversation.stored` is a second constructor of its class",
-    "summarisers/model.py": "an object sets a field of a copy of itself",
+    "summarisers.py": "an object sets a field of a copy of itself",
     "sync.py": "the proxies of one module know each other: an engine makes a conversation",
 }
 """The only files with an exception from the linter's rule SLF001, which finds every private member that is reached

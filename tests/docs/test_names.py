@@ -199,17 +199,17 @@ def test_the_glossary_has_every_type_that_crosses_a_package_border():
 @pytest.mark.parametrize(
     "text",
     [
-        "from refold.engine.conversation import _Received as Taken, Unsettled",
-        "from refold.engine.conversation import Unsettled as U2",
-        "import refold.engine.conversation as conv\nconv.Unsettled",
-        "def f():\n    from refold.engine import conversation\n    return conversation.Unsettled",
+        "from refold.engine.conversation import _Received as Taken, UnsettledCommit",
+        "from refold.engine.conversation import UnsettledCommit as U2",
+        "import refold.engine.conversation as conv\nconv.UnsettledCommit",
+        "def f():\n    from refold.engine import conversation\n    return conversation.UnsettledCommit",
     ],
 )
 def test_a_planted_type_without_a_row_is_found(text):
     planted = Resolver(with_planted(dashboard__planted=text))
     found = {name for name in crossing(planted) if "engine.conversation" in name}
 
-    assert "refold.engine.conversation.Unsettled" in without_row(found)
+    assert "refold.engine.conversation.UnsettledCommit" in without_row(found)
 
 
 def missing_parts(text: str) -> list[str]:
@@ -246,11 +246,33 @@ def test_the_drawn_layers_are_those_of_the_contract(page):
     assert layer_names() - names == set()
 
 
-def test_the_map_of_the_packages_has_every_module():
-    """The last table of the architecture page; the modules of a command and of a test page are not listed one by one."""
-    table = section(ROOT / "docs" / "architecture.md", "Map of the packages")
-    spans = {span.rstrip("/").rpartition("/")[2] for span in SPAN.findall(table)}
-    packages = {path.parent.name for path in SOURCE.rglob("__init__.py")} - {"refold"}
-    roots = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
+NOT_IN_MAP = {"__init__", "__main__"}
 
-    assert sorted((packages | roots) - spans) == []
+
+def map_faults(table: str) -> list[str]:
+    """Modules that the row of their package lacks, and names in a row that are no module or folder of its package. The modules
+    of the commands are not listed one by one.
+    """
+    faults, packages = (
+        [],
+        {path.parent for path in SOURCE.rglob("__init__.py")} - {SOURCE / "cli" / "commands"},
+    )
+    for row in (line for line in table.splitlines() if line.startswith(("| `", "| root "))):
+        cell, _, rest = row.removeprefix("| ").partition(" | ")
+        folders = [SOURCE / name for name in SPAN.findall(cell)] or [SOURCE]
+        modules = {path.stem for folder in folders for path in folder.glob("*.py")} - NOT_IN_MAP
+        parts = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()}
+        listed = {span for span in SPAN.findall(rest) if re.fullmatch("[a-z_]+/?", span)}
+        faults += [f"{cell} lacks {name}" for name in sorted(modules - listed)]
+        faults += [f"{cell} has {name}" for name in sorted(listed) if name.rstrip("/") not in modules | parts]
+        packages -= {*folders}
+    return [*faults, *(f"no row for {path.name}" for path in sorted(packages))]
+
+
+def test_the_map_of_the_packages_has_every_module_and_no_other():
+    table = section(ROOT / "docs" / "architecture.md", "Map of the packages")
+
+    assert map_faults(table) == []
+    assert "`chat/` lacks holder" in map_faults(table.replace("`holder`", "holder"))
+    assert "`chat/` has keeper" in map_faults(table.replace("`holder`", "`holder`, `keeper`"))
+    assert "no row for chat" in map_faults(table.replace("| `chat/` |", "| chat |"))

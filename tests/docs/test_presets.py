@@ -17,7 +17,7 @@ from refold.core.policy import (
     TurnBoundaryBefore,
 )
 from refold.core.presets import PRESETS
-from refold.model.budget import Share, Tokens
+from refold.model.tokens import Share, Tokens
 
 PAGE = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
 ORDER = ("lis", "opal", "llms", "picoclaw", "librechat", "refold")

@@ -218,6 +218,10 @@ FOUND_BY_CONTRACT: dict[str, tuple[Inject, Contract]] = {
         changed("append_message", " AND epoch = :seen_epoch", " AND epoch >= 0 * :seen_epoch"),
         test_store_commit.test_a_writer_who_did_not_see_the_last_change_is_refused,
     ),
+    "several messages without the epoch": (
+        changed("advance_branch", " AND epoch = :seen_epoch", ""),
+        test_store_commit.test_a_writer_who_did_not_see_the_last_change_is_refused,
+    ),
     "compare-and-swap without the number": (
         changed(
             "swap_branch", "AND :seen_seq = (SELECT next_seq FROM head", "AND 0 <= (SELECT next_seq FROM head"

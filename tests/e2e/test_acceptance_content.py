@@ -8,9 +8,9 @@ import pytest
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.core.prompts import DEFAULT
+from refold.core.prompts import DEFAULT, Recipe
 from refold.model.tokens import Usage
-from refold.summarisers import KeptInMemory, Recipe
+from refold.summarisers import MemoryCache
 from refold.testing import ScriptedUpstream, say
 from tests.testing.summaries import FRESH, GOOD, OPAL, playing, provider, questions, turn
 
@@ -198,7 +198,7 @@ async def test_c33_compacting_again_changes_nothing_and_costs_nothing():
 
 @pytest.mark.feature("X14")
 async def test_a_summary_that_was_taken_back_or_written_elsewhere_is_not_paid_for_again():
-    cache = KeptInMemory()
+    cache = MemoryCache()
     async with ScriptedUpstream(otherwise=GOOD) as server, playing(server, cache=cache) as played:
         await played.work(range(10))
         once = await played.compact()

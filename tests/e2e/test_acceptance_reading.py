@@ -12,9 +12,9 @@ from msgspec import structs
 
 from refold import Conversation
 from refold.core.presets import PRESETS
+from refold.core.prompts import Recipe
 from refold.engine.settings import ConversationSettings, open_summariser
 from refold.model.message import user
-from refold.summarisers import Recipe
 from refold.testing import Body, Say, ScriptedUpstream
 from refold.upstreams import Ask, Provider, open_upstream
 from tests.formats import turn as turn_in

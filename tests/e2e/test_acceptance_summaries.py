@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.summarisers import Recipe
+from refold.core.prompts import Recipe
 from refold.testing import Broken, Refuse, Reset, ScriptedUpstream, Slow, call, echo, garbage, say, think
 from refold.upstreams import Timeouts
 from tests.testing.summaries import (

@@ -17,11 +17,11 @@ from openai import AsyncOpenAI, AuthenticationError
 from refold import Conversation
 from refold.cli.main import run as run_program
 from refold.core.presets import PRESETS
-from refold.core.prompts import Prompts
-from refold.local import Served, serve_local, weights_path
+from refold.core.prompts import Prompts, Recipe
+from refold.local import ServedModel, serve_local, weights_path
 from refold.model.summary import Summary
 from refold.ports.models import SummaryTask
-from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
+from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.upstreams import Provider, Retries, open_upstream
 
 pytestmark = [
@@ -52,7 +52,7 @@ RECIPES = {
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served() -> Iterator[ServedModel]:
     with serve_local() as running:
         yield running
 

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from refold import Conversation, sync
 from refold.core.presets import PRESETS
-from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
+from refold.core.prompts import Recipe
+from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.testing import ScriptedUpstream
 from refold.upstreams import Provider, Retries, open_upstream
 

@@ -10,11 +10,12 @@ from openai import APIError, AsyncOpenAI, BadRequestError
 
 from refold import Conversation
 from refold.core.presets import PRESETS
+from refold.core.prompts import Recipe
 from refold.engine.settings import ConversationSettings, open_summariser, with_block
 from refold.model.dialect import DIALECTS
 from refold.model.errors import RecoverySpent
 from refold.model.message import assistant, user
-from refold.summarisers import ModelSummariser, Recipe, SummaryWriter
+from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.testing import Refuse, ScriptedUpstream, overflow
 from refold.upstreams import Provider, Retries, open_upstream
 from tests.e2e.test_model_summaries import sent

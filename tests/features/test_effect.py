@@ -19,8 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from refold.cli.main import run
 from refold.engine.client_keys import mint
-from refold.gateway.metrics import PrometheusMetrics
-from refold.gateway.telemetry import Telemetry
+from refold.gateway.telemetry import PrometheusMetrics, Telemetry
 from refold.stores.url import open_store
 from refold.sync import Engine
 from refold.testing import ScriptedUpstream

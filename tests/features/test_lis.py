@@ -1230,3 +1230,25 @@ def test_a_reply_is_streamed_with_its_tool_calls_and_every_call_is_billed(wire):
         assert [one.usage for one in stored] == reported
         assert not any(one.is_estimated for one in stored)
         assert chat.conversation.status().billed.prompt == sum(one.prompt for one in reported)
+
+
+@pytest.mark.feature("L16")
+async def test_a_search_is_limited_to_a_time_and_a_date_alone_lists_what_was_said_then():
+    now = [1_683_400_000.0]  # 6 May 2023
+    async with refold.Engine("memory:", model="gpt-4o", clock=lambda: now[0]) as engine:
+        talk = await engine.conversation("talk")
+        for text in ("The ferry was late.", "The ferry was early.", "The ferry did not come."):
+            await talk.add(text)
+            now[0] += 86_400.0
+
+        async def found(words: str) -> list[str]:
+            return [one.handle for one in await engine.search(words)]
+
+        assert await found("ferry after:2023-05-08") == ["#m2"]
+        assert sorted(await found("ferry before:2023-05-08")) == ["#m0", "#m1"]
+        assert await found("7 May 2023") == ["#m1"]
+        assert await found("May 2023") == ["#m2", "#m1", "#m0"], "the newest first"
+        assert await found("after:2023-05-07 before:2023-05-08") == ["#m1"]
+        assert await found("before:2023") == []
+        assert "early" in await talk.recall("7 May 2023")
+        assert [name for name, _ in await engine.find_sessions("7 May 2023")] == ["talk"]

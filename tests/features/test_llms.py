@@ -1154,7 +1154,7 @@ SECRET = "sk-kJ3dE6gH9jK2mN5pQ8rS1tU4vW7xY0z"
 NIGHTINGALE = "Never tell anyone about project Nightingale."
 
 
-@pytest.mark.feature("X19")
+@pytest.mark.feature("X19", "L16")
 @pytest.mark.parametrize("how", ["marked", "matched", "secret"])
 @pytest.mark.parametrize("has_model", [True, False])
 async def test_what_is_sensitive_stays_out_of_summaries_and_embeddings(how, has_model):

@@ -8,6 +8,7 @@ from msgspec import structs
 import refold
 from examples.sources.topics import DIGRESSIONS, SUBJECTS
 from refold import embeddings, presets
+from refold.cli.main import run
 from refold.config import flag_layer, resolve
 from refold.engine import actions
 from refold.model.errors import ConfigError, MissingExtra, SettingError
@@ -176,6 +177,8 @@ def test_two_different_triggers_by_topic_are_refused():
         '{ turn_start = { type = "topic_change", distance = 0.3, hysteresis = 0.4 } }',
         '{ noon = { type = "age", seconds = 5 } }',
         '{ turn_start = { type = "topic_change", min_turn = 3 } }',
+        '{ turn_start = { type = "all_of", triggers = [] } }',
+        '{ turn_start = { type = "any_of", triggers = [] } }',
     ],
 )
 @pytest.mark.feature("X11")
@@ -184,6 +187,26 @@ def test_a_trigger_that_cannot_be_read_is_refused_by_name(extra):
         resolve([flag_layer({"compaction.extra_triggers": extra})])
     assert "compaction.extra_triggers" in str(caught.value)
     assert caught.value.hint
+
+
+@pytest.mark.feature("X11")
+def test_a_wrong_moment_and_a_text_that_is_no_table_are_told_the_form_and_the_moments(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    for given in ('{ noon = { type = "age", seconds = 5 } }', "turn_start", "turn_start=topic_change"):
+        assert run(["serve", "--compaction-extra-triggers", given]) == 2
+        told = capsys.readouterr().err
+        assert "turn_start, before_call or after_call" in told
+        assert 'turn_start = { type = "age", seconds = 3600 }' in told
+    assert run(["serve", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert 'In TOML: turn_start={ type = "age", seconds = 3600 }' in told
+
+
+@pytest.mark.feature("X11")
+def test_triggers_are_given_as_pairs_of_toml_too():
+    given = 'turn_start={ type = "age", seconds = 5 }, after_call={ type = "reported_overflow" }'
+    settings = resolve([flag_layer({"compaction.extra_triggers": given})]).settings
+    assert [*settings.compaction.extra_triggers] == ["turn_start", "after_call"]
 
 
 class Clock:

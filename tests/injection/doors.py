@@ -24,7 +24,7 @@ from refold.cli.main import run
 from refold.engine.settings import ConversationSettings, open_summariser
 from refold.testing import Received, ScriptedUpstream
 from refold.upstreams import Provider, Retries
-from tests.gateway.conftest import Served, served
+from tests.gateway.conftest import ServedModel, served
 from tests.injection.payloads import Message, Payload, assistant, user
 
 WINDOW = 8_000
@@ -156,7 +156,7 @@ async def by_gateway() -> AsyncIterator[GatewayDoor]:
 
 
 class GatewayDoor:
-    def __init__(self, gate: Served) -> None:
+    def __init__(self, gate: ServedModel) -> None:
         self._gate = gate
 
     async def __call__(self, payload: Payload) -> Seen:
