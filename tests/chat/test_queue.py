@@ -464,13 +464,15 @@ async def test_a_message_that_another_program_takes_at_once_ends(store, monkeypa
     enqueue, engine = store.enqueue, Engine(store, model="m-1", window=32_000)
     async with ScriptedUpstream(otherwise=echo) as server, chatting(server, store) as chat:
         other = await engine.conversation("talk")
-        head = other.journal.head
-        while await store.lease_holder(head.owner, head.branch):  # noqa: ASYNC110  # nobody tells
+        head, now = other.journal.head, other.journal.clock()
+        lease = (head.owner, head.branch, "another")
+        while await store.lease(*lease, now=now, until=now + 3_600) is None:  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.01)
 
         async def taken_at_once(head, entry):
             await enqueue(head, entry)
             await other.add_queued([entry])
+            await store.release(*lease)
 
         monkeypatch.setattr(store, "enqueue", taken_at_once)
         assert done(await sent(chat, "one")).status == "elsewhere"
