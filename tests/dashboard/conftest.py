@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 import pytest
 
 from refold.config import flag_layer, resolve
-from refold.engine.client_keys import mint
 from refold.gateway.admin import Admin
 from refold.gateway.app import Gateway
-from refold.gateway.auth import Rules
+from refold.gateway.auth import Rules, mint
 from refold.gateway.server import build
 from refold.gateway.upstreams import Target, Targets
 from refold.ports.store import Store

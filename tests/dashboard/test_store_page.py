@@ -17,9 +17,8 @@ import pytest
 from refold.cli.main import run
 from refold.config import resolve
 from refold.dashboard import workspace
-from refold.engine.client_keys import mint
 from refold.engine.engine import Engine
-from refold.gateway.auth import KeyRing
+from refold.gateway.auth import KeyRing, mint
 from refold.stores.memory import MemoryStore
 from refold.stores.url import open_store
 from tests.dashboard.example_store import sentence

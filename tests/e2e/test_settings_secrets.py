@@ -34,7 +34,7 @@ from refold.config.tree import (
     SettingMask,
     all_keys,
 )
-from refold.engine.client_keys import mint
+from refold.gateway.auth import mint
 from refold.gateway.log import JsonFormatter, TextFormatter
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database

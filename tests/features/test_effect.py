@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 
 from refold.cli.main import run
-from refold.engine.client_keys import mint
+from refold.gateway.auth import mint
 from refold.gateway.telemetry import PrometheusMetrics, Telemetry
 from refold.stores.url import open_store
 from refold.sync import Engine

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import PlainTextResponse
 
-from refold.engine.client_keys import mint
-from refold.gateway.auth import Access, Rules
+from refold.gateway.auth import Access, Rules, mint
 from refold.stores.memory import MemoryStore
 
 NAMED = Rules(names=("Gateway.lan", "203.0.113.9"))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from refold.config import Layer
-from refold.engine.client_keys import mint
+from refold.gateway.auth import mint
 from tests.gateway.conftest import served
 
 LONG = [

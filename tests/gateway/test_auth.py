@@ -6,9 +6,8 @@ from itertools import product
 
 import pytest
 
-from refold.engine.client_keys import mint
 from refold.gateway import auth
-from refold.gateway.auth import Access, Rules, check_binding
+from refold.gateway.auth import Access, Rules, check_binding, mint
 from refold.model.errors import ConfigError, StoreError
 from refold.stores.memory import MemoryStore
 from tests.gateway.gates import HOME, NAMED, gate

@@ -11,9 +11,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-import refold.engine.client_keys
-from refold.engine.client_keys import mint
-from refold.gateway.auth import MAX_REMEMBERED, OUTAGE_S, PUBLIC, REMEMBER_S, Access, KeyRing, Rules
+import refold.gateway.auth
+from refold.gateway.auth import MAX_REMEMBERED, OUTAGE_S, PUBLIC, REMEMBER_S, Access, KeyRing, Rules, mint
 from refold.model.errors import KeyRefused, StoreError
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
@@ -276,13 +275,13 @@ async def test_in_an_outage_of_the_store_known_keys_work_and_no_others():
 async def test_a_stranger_s_key_takes_the_way_of_a_wrong_one(monkeypatch):
     """Nobody learns from the time it takes whether there is a key of some id, or whether it is in use."""
     store, compared = CounterChoice(), []
-    real = refold.engine.client_keys.hmac.compare_digest
+    real = refold.gateway.auth.hmac.compare_digest
 
     def noted(one, other):
         compared.append((len(one), len(other)))
         return real(one, other)
 
-    monkeypatch.setattr(refold.engine.client_keys.hmac, "compare_digest", noted)
+    monkeypatch.setattr(refold.gateway.auth.hmac, "compare_digest", noted)
     ring, good = KeyRing(store, Clock()), await make_key(store)
     wrong = f"{good[:-1]}{'0' if good[-1] != '0' else '1'}"
     steps = []

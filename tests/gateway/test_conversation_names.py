@@ -11,7 +11,7 @@ from itertools import count
 import msgspec
 import pytest
 
-from refold.engine.client_keys import mint
+from refold.gateway.auth import mint
 from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served

@@ -16,10 +16,9 @@ import pytest
 import uvicorn
 
 from refold.config.tree import Notify
-from refold.engine.client_keys import id_of, mint
 from refold.engine.events import ContextSize, Pruned, Reduction
 from refold.gateway.admin import BEAT, Admin, EventStream
-from refold.gateway.auth import Rules
+from refold.gateway.auth import Rules, id_of, mint
 from refold.gateway.events import KEPT, Channel, Events
 from refold.gateway.server import GatewayServer, OriginForm, RequestsInProgress, build
 from refold.stores.memory import MemoryStore

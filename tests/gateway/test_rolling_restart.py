@@ -12,8 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from refold.engine.client_keys import mint
 from refold.engine.engine import OWNER, Engine
+from refold.gateway.auth import mint
 from refold.stores.url import open_store
 from refold.testing import ScriptedUpstream
 from tests.contract.postgres import get_server, make_database

@@ -13,8 +13,8 @@ import msgspec
 import psycopg
 import pytest
 
-from refold.engine.client_keys import mint
 from refold.engine.engine import Engine
+from refold.gateway.auth import mint
 from refold.gateway.log import TextFormatter
 from refold.model.errors import StoreError
 from refold.stores.postgres.store import Patience, PostgresStore

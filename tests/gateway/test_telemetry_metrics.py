@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from refold.engine.client_keys import mint
+from refold.gateway.auth import mint
 from refold.gateway.server import installed_metrics, metrics_server
 from refold.gateway.telemetry import MOST_NAMES, OTHER, PrometheusMetrics
 from refold.model.errors import MissingExtra

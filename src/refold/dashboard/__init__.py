@@ -4,14 +4,15 @@ Every view is rendered on the server (Jinja2, autoescape) from plain data, and t
 nothing: it calls the engine, and a `Workspace` opens conversations with the settings that they have elsewhere. The gateway
 mounts it at `/`, and `refold dashboard` serves it for a store without a gateway; both put the gateway's access check before it.
 
-    app            routes, sign-in gate, CSRF check, templates, JSON twins, static files
+    app            routes, sign-in and its gate, CSRF check, templates, JSON twins, static files, the event stream of a page
     workspace      what the page shows and acts on, for one owner: the protocols, and the one over a store
-    browser_access sign-in with a key, the session cookie and the tokens of acts
+    browser_access sessions of browsers: the cookie, and the tokens of acts
     home           what needs attention, today's effect, the list of conversations, search
     conversation   one conversation: the window over time, compactions, lineage
-    acts           preview, compact, undo, rerun, pins, sessions, delete, replay
+    acts           preview, compact, undo, rerun, pins, sessions, delete
+    replay_jobs    replays of a stored conversation under other presets
     operations     settings with their origin and range, effect in numbers, operations for an admin
-    live           the event stream that tells a page to look again
+    text           filters of the templates
 """
 
 from __future__ import annotations

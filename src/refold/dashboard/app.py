@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from refold.dashboard import text
-from refold.dashboard.browser_access import BrowserSession, BrowserSessions, cookie_in
+from refold.dashboard.browser_access import BrowserSession, BrowserSessions, cookie_in, session_cookie
 from refold.dashboard.workspace import PageBackend, Workspace
 from refold.model.errors import (
     AccessError,
@@ -184,6 +184,56 @@ class Redirect(Struct, frozen=True):
 ViewFunction: TypeAlias = Callable[[Visit], Awaitable[RenderedPage | Redirect]]
 
 
+def _target(text: str) -> str:
+    """The page to go on with: a path of ours, and never another host."""
+    is_path = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if is_path else "/"
+
+
+async def show_sign_in(visit: Visit) -> RenderedPage | Redirect:
+    if visit.owner:
+        return Redirect(_target(visit.query.get("next", "")))
+    return RenderedPage(
+        "sign_in.html", {"next": _target(visit.query.get("next", "")), "problem": ""}, "Sign in"
+    )
+
+
+async def sign_in(visit: Visit) -> RenderedPage | Redirect:
+    """Sign in. The form has a token of the store, so that no other site can sign a browser in as somebody else."""
+    target = _target(visit.form.get("next", ""))
+    try:
+        key = await visit.backend.verify(visit.form.get("key", "").strip())
+    except KeyRefused as error:
+        data = {"next": target, "problem": error.message}
+        return RenderedPage("sign_in.html", data, "Sign in", status=401)
+    if visit.session is not None:
+        await visit.sessions.end(visit.session)
+    which = await visit.sessions.begin(key)
+    return Redirect(target, {"set-cookie": session_cookie(which, is_secure=_is_secure(visit))})
+
+
+async def sign_out(visit: Visit) -> RenderedPage | Redirect:
+    if visit.session is not None:
+        await visit.sessions.end(visit.session)
+    return Redirect(
+        "/sign-in?done=signed-out", {"set-cookie": session_cookie("", is_secure=_is_secure(visit))}
+    )
+
+
+def _is_secure(visit: Visit) -> bool:
+    """True if the browser's connection is encrypted, here or by the proxy before us."""
+    request = visit.request
+    return request.url.scheme == "https" or request.headers.get("x-forwarded-proto", "").lower() == "https"
+
+
+SIGN_IN_VIEWS = (
+    ("/sign-in", show_sign_in, "GET"),
+    ("/sign-in", sign_in, "POST"),
+    ("/sign-out", sign_out, "POST"),
+)
+"""The pages for visitors without a session."""
+
+
 class Dashboard:
     """The page of one place."""
 
@@ -193,13 +243,14 @@ class Dashboard:
         self.backend, self.sessions, self.replays = backend, sessions, ReplayJobs()
 
     def routes(self) -> list[Route]:
-        from refold.dashboard import acts, conversation, home, operations, replay_jobs, sign_in
+        from refold.dashboard import acts, conversation, home, operations, replay_jobs
 
         made = [Route("/static/{file}", self._static), Route("/live", _Live(self.backend, self.sessions))]
-        for module in (sign_in, home, operations, acts, replay_jobs, conversation):
+        for path, view, *methods in SIGN_IN_VIEWS:
+            made += self._paths(path, view, methods, is_public=True)
+        for module in (home, operations, acts, replay_jobs, conversation):
             for path, view, *methods in module.VIEWS:
-                is_public = module is sign_in
-                made += self._paths(path, view, methods or ["GET"], is_public=is_public)
+                made += self._paths(path, view, methods or ["GET"], is_public=False)
         return made
 
     def _paths(self, path: str, view: ViewFunction, methods: list[str], *, is_public: bool) -> list[Route]:

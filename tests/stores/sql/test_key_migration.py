@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from refold.cli.main import run
-from refold.engine.client_keys import mint
+from refold.gateway.auth import mint
 from refold.stores.sql import queries
 from refold.stores.sql.queries import SqlDialect
 from refold.stores.url import open_store

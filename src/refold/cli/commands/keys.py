@@ -48,7 +48,7 @@ def create(
     without one, on this machine too. A store that is not there yet is made.
     """
     from refold.cli.store_access import with_store
-    from refold.engine.client_keys import mint
+    from refold.gateway.auth import mint
 
     text, kept = mint(place.owner, name=name, at=time.time(), admin=admin)
 

@@ -16,10 +16,8 @@ from msgspec import structs
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.ports.records import NEWEST_BLOBS, Batch, Head, InstalledCompaction, Session, StoredMessage
 from refold.stores.sql import rows
-from refold.stores.sql.conversations import find_key
-from refold.stores.sql.days import count, count_ended
+from refold.stores.sql.conversations import count_compaction, count_ended, find_key, take_queued
 from refold.stores.sql.queries import QueryParameters, Transaction
-from refold.stores.sql.queue import take
 from refold.stores.sql.search import embed, forget
 
 MOST_FORGOTTEN = 1_000
@@ -36,7 +34,7 @@ def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
     yield from _append(head, batch.messages, spell)
     reach("commit.after_messages")
     if batch.takes:
-        yield from take(head.owner, batch.takes)
+        yield from take_queued(head.owner, batch.takes)
     if batch.undoes:
         head = yield from _undo(head, batch.undoes)
     for change in batch.changes:
@@ -163,7 +161,7 @@ def _install(head: Head, change: InstalledCompaction, at: float) -> Transaction[
     row = structs.replace(compaction, branch=head.branch, session=opens.id if opens else "")
     if not (yield "install_compaction", rows.of_compaction(head.owner, row)):
         raise Conflict("this compaction was installed already")
-    yield from count(head.owner, row, "installed", written.summary.author if written else "")
+    yield from count_compaction(head.owner, row, "installed", written.summary.author if written else "")
     if change.summarises and written is not None:
         yield "point_summary", {"owner": head.owner, "id": change.summarises, "summary": written.id}
     if opens is None:

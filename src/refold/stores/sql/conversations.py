@@ -1,4 +1,5 @@
-"""Transactions on what an owner has: conversations (create, fork, read, list and delete branches), learnt values, client keys, settings.
+"""Transactions on what an owner has: conversations (create, fork, read, list and delete branches), their queues, sums by day, learnt
+values, client keys, settings.
 
 A branch is created together with its first session, so every message is in the range of a session. A fork shares messages by
 reference: a branch is read as a chain of branches, each with a range of the message numbers. Without a fork the chain has one link,
@@ -7,7 +8,7 @@ and a read is one query. Only whole conversations and owners are deleted; the da
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from msgspec import json, structs
@@ -19,8 +20,11 @@ from refold.ports.records import (
     CallKind,
     CallSum,
     ClientKey,
+    CommandEntry,
     Compaction,
     CompactionKind,
+    CompactionSum,
+    CountedOutcome,
     Head,
     HistoryPlace,
     Idle,
@@ -28,11 +32,13 @@ from refold.ports.records import (
     LatestHead,
     Listed,
     Outline,
+    QueuedEntry,
     Session,
     StoredMessage,
     StoredSummary,
     copied_compaction,
     copied_raw_arrivals,
+    counted,
 )
 from refold.stores.sql import rows
 from refold.stores.sql.queries import EVERYTHING, TableRow, Transaction
@@ -541,3 +547,120 @@ def put_setting(owner: str, key: str, value: bytes | None, at: float) -> Transac
         return
     yield "add_owner", {"owner": owner, "at": at}
     yield "put_setting", {"owner": owner, "key": key, "value": value, "at": at}
+
+
+# Sums by day. A trigger of the database counts a call when it is stored. Compactions are counted here, by the transaction that ends
+# one: a commit that installs or undoes it, or the end of its summary job. A row that an earlier version has stored is not counted
+# (`is_counted` in the tables); whatever happens to it later, `backfill` counts it once, by its state then.
+
+
+def call_days(owner: str, first: int = 0) -> Transaction[list[CallSum]]:
+    found = yield "sum_days", {"owner": owner, "first": first}
+    return [rows.to_day(row) for row in found]
+
+
+def compaction_days(owner: str, first: int = 0) -> Transaction[list[CompactionSum]]:
+    found = yield "list_compaction_days", {"owner": owner, "first": first}
+    return [rows.to_compaction_day(row) for row in found]
+
+
+def uncounted(owner: str) -> Transaction[tuple[int, int]]:
+    found = yield "count_uncounted", {"owner": owner}
+    return found[0][0], found[0][1]
+
+
+def backfill(owner: str, limit: int) -> Transaction[tuple[int, int]]:
+    some = {"owner": owner, "limit": limit, "is_counted": True}
+    calls = yield "count_calls", some
+    ended = yield "count_compactions", some
+    for row in map(rows.to_compaction, ended):
+        yield from count_compaction(owner, row, "installed" if row.number else _outcome(row))
+        if row.number and row.state == "undone":
+            yield from count_compaction(owner, row, "undone")
+    return len(calls), len(ended)
+
+
+def count_compaction(
+    owner: str, row: Compaction, outcome: CountedOutcome, author: str | None = None
+) -> Transaction[None]:
+    """Add a compaction to the sums of its day. Without an `author`, it is that of the stored summary."""
+    if author is None:
+        written = yield "get_summary", {"owner": owner, "id": row.id}
+        author = rows.to_written(written[0]).summary.author if written else ""
+    if (added := counted(row, author, outcome)) is not None:
+        yield "add_compactions", rows.of_compaction_sum(owner, added)
+
+
+def count_ended(owner: str, ended: Iterable[TableRow]) -> Transaction[None]:
+    """Count compactions that were undone or given up: rows of `is_counted` and a compaction in its new state."""
+    for is_counted, *row in ended:
+        compaction = rows.to_compaction(tuple(row))
+        if is_counted and compaction.state in ("undone", "failed", "superseded"):
+            yield from count_compaction(owner, compaction, _outcome(compaction))
+
+
+def _outcome(row: Compaction) -> CountedOutcome:
+    match row.state:
+        case "undone" | "failed":
+            return row.state
+        case _:
+            return "superseded"
+
+
+# The queue of a branch, its commands, and the lease of the program that answers. A queued message leaves the queue in the transaction
+# that stores it as a message (`refold.stores.sql.commit`), a queued command in the one that stores its reply. The lease keeps two
+# programs from paying for the same reply; only the commit decides which one counts.
+
+
+def enqueue(head: Head, entry: QueuedEntry) -> Transaction[None]:
+    yield "add_pending", rows.of_queued(head, entry)
+
+
+def queued(owner: str, branch: str) -> Transaction[list[QueuedEntry]]:
+    found = yield "list_pending", {"owner": owner, "branch": branch}
+    return [rows.to_queued(row) for row in found]
+
+
+def take_queued(owner: str, ids: Sequence[str]) -> Transaction[None]:
+    """Take messages out of the queue.
+
+    Raises:
+        NotFound: another program has taken one of them.
+    """
+    taken = yield "take_pending", [{"owner": owner, "id": which} for which in ids]
+    if len(taken) < len(ids):
+        raise NotFound("a queued message has left the queue", hint="another program has stored it")
+
+
+def begin_command(owner: str, which: str) -> Transaction[bool]:
+    return bool((yield "begin_command", {"owner": owner, "id": which, "is_begun": True}))
+
+
+def keep_command(owner: str, entry: CommandEntry) -> Transaction[None]:
+    yield "take_pending", {"owner": owner, "id": entry.id}
+    yield "add_command", rows.of_command(owner, entry)
+
+
+def commands(owner: str, branch: str) -> Transaction[list[CommandEntry]]:
+    found = yield "list_commands", {"owner": owner, "branch": branch}
+    return [rows.to_command(row) for row in found]
+
+
+def lease(
+    owner: str, branch: str, holder: str, *, now: float, until: float, ended: str = ""
+) -> Transaction[str | None]:
+    place = {"owner": owner, "branch": branch}
+    before = yield "lock_lease", place
+    taken = yield "take_lease", {**place, "holder": holder, "now": now, "until": until, "ended": ended}
+    if not taken:
+        return None
+    return str(before[0][0]) if before else ""
+
+
+def lease_holder(owner: str, branch: str) -> Transaction[str]:
+    found = yield "get_lease", {"owner": owner, "branch": branch}
+    return str(found[0][0]) if found else ""
+
+
+def release_lease(owner: str, branch: str, holder: str) -> Transaction[None]:
+    yield "release_lease", {"owner": owner, "branch": branch, "holder": holder}

@@ -12,7 +12,7 @@ from typing import Any, Concatenate
 
 from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, SessionHit, StoredSummary
 from refold.stores.sql import conversations as chats
-from refold.stores.sql import days, migrations, queue
+from refold.stores.sql import migrations
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
 from refold.stores.sql.commit import commit, committed, encode_messages, reach, text_size
@@ -106,20 +106,20 @@ class SqlStore:
     conversation_calls = _reads(chats.conversation_calls)
     spent = _reads(chats.spent)
     spent_each = _reads(chats.spent_each)
-    call_days = _reads(days.call_days)
-    compaction_days = _reads(days.compaction_days)
-    uncounted = _reads(days.uncounted)
-    backfill = _writes(days.backfill)
+    call_days = _reads(chats.call_days)
+    compaction_days = _reads(chats.compaction_days)
+    uncounted = _reads(chats.uncounted)
+    backfill = _writes(chats.backfill)
 
     # The queue of a chat
-    enqueue = _writes(queue.enqueue)
-    queued = _reads(queue.queued)
-    begin_command = _writes(queue.begin_command)
-    keep_command = _writes(queue.keep_command)
-    commands = _reads(queue.commands)
-    lease = _writes(queue.lease)
-    lease_holder = _reads(queue.lease_holder)
-    release = _writes(queue.release)
+    enqueue = _writes(chats.enqueue)
+    queued = _reads(chats.queued)
+    begin_command = _writes(chats.begin_command)
+    keep_command = _writes(chats.keep_command)
+    commands = _reads(chats.commands)
+    lease = _writes(chats.lease)
+    lease_holder = _reads(chats.lease_holder)
+    release = _writes(chats.release_lease)
 
     # Vectors
     embed = _writes(index.embed)

@@ -13,7 +13,7 @@ from refold.model.summary import Summary
 from refold.ports.records import Call, Compaction, CompactionState, Embedding, FailingBranch, StoredSummary
 from refold.stores.sql import rows
 from refold.stores.sql.commit import reach
-from refold.stores.sql.days import count_ended
+from refold.stores.sql.conversations import count_ended
 from refold.stores.sql.queries import Transaction
 from refold.stores.sql.search import embed
 
