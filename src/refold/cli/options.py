@@ -62,6 +62,15 @@ Preset: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+WindowSize: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--window",
+        metavar="TOKENS",
+        parser=token_count(MIN_WINDOW),
+        help="The model's window, such as 12000 or 12k. Default: as last used, else looked up.",
+    ),
+]
 ShowsDiff: TypeAlias = Annotated[bool, typer.Option("--diff", help="List every message before and after.")]
 
 
@@ -159,15 +168,7 @@ class SizeOptions(OptionGroup, frozen=True):
             show_default=False,
         ),
     ] = ""
-    window: Annotated[
-        int | None,
-        typer.Option(
-            "--window",
-            metavar="TOKENS",
-            parser=token_count(MIN_WINDOW),
-            help="The model's window, such as 12000 or 12k. Default: as last used, else looked up.",
-        ),
-    ] = None
+    window: WindowSize = None
     max_output: Annotated[
         int | None,
         typer.Option(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import get_args
 
 from refold.config import policy_of
-from refold.dashboard.app import Redirect, RenderedPage, Visit, conversation_url
+from refold.dashboard.app import CONVERSATION, Redirect, RenderedPage, Visit, conversation_url
 from refold.dashboard.conversation import message_text
 from refold.dashboard.workspace import NO_MODEL, Workspace
 from refold.engine.arguments import check_focus
@@ -225,9 +225,7 @@ async def delete_form(visit: Visit) -> RenderedPage | Redirect:
 
 async def _delete_form(visit: Visit, problem: str = "") -> RenderedPage:
     engine = (await visit.workspace()).engine
-    head = await engine.store.head(engine.owner, visit.name)
-    if head is None:
-        raise NotFound("there is no such conversation", hint="see the list of conversations")
+    await visit.head()  # raises if there is none
     outline = await engine.store.outline(engine.owner, visit.name)
     replies = await newest_replies(engine.store, outline.heads)
     data = {
@@ -254,17 +252,16 @@ async def delete(visit: Visit) -> RenderedPage | Redirect:
     return Redirect("/?done=deleted")
 
 
-_ONE = "/conversations/{name}"
 VIEWS = (
-    (f"{_ONE}/compact", compact_form, "GET"),
-    (f"{_ONE}/compact", compact, "POST"),
-    (f"{_ONE}/preview", preview, "GET"),
-    (f"{_ONE}/undo", undo, "POST"),
-    (f"{_ONE}/rerun", rerun, "POST"),
-    (f"{_ONE}/new", new_session, "POST"),
-    (f"{_ONE}/switch", switch, "POST"),
-    (f"{_ONE}/pins", pins, "GET"),
-    (f"{_ONE}/pins", change_pin, "POST"),
-    (f"{_ONE}/delete", delete_form, "GET"),
-    (f"{_ONE}/delete", delete, "POST"),
+    (f"{CONVERSATION}/compact", compact_form, "GET"),
+    (f"{CONVERSATION}/compact", compact, "POST"),
+    (f"{CONVERSATION}/preview", preview, "GET"),
+    (f"{CONVERSATION}/undo", undo, "POST"),
+    (f"{CONVERSATION}/rerun", rerun, "POST"),
+    (f"{CONVERSATION}/new", new_session, "POST"),
+    (f"{CONVERSATION}/switch", switch, "POST"),
+    (f"{CONVERSATION}/pins", pins, "GET"),
+    (f"{CONVERSATION}/pins", change_pin, "POST"),
+    (f"{CONVERSATION}/delete", delete_form, "GET"),
+    (f"{CONVERSATION}/delete", delete, "POST"),
 )

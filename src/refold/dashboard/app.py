@@ -46,6 +46,7 @@ from refold.svg import window_bar
 
 if TYPE_CHECKING:
     from refold.dashboard.replay_jobs import ReplayJobs
+    from refold.ports.records import Head
 
 _log = logging.getLogger("refold.dashboard")
 
@@ -85,6 +86,7 @@ LIST_HINT = "see the list of conversations"
 NUL = "the text has a NUL character, which no text here may have"
 
 # Addresses of conversations: a name is one part of a path. `~` escapes what would be read as something else there.
+CONVERSATION = "/conversations/{name}"
 _ESCAPES = {"~": "~0", "/": "~1", "\\": "~3"}
 _UNESCAPE = re.compile(r"~([0123])")
 _MEANT = {"0": "~", "1": "/", "2": ".", "3": "\\"}
@@ -148,6 +150,18 @@ class Visit(Struct, frozen=True):
 
     async def workspace(self) -> Workspace:
         return await self.backend.workspace(self.owner)
+
+    async def head(self, branch: str = "") -> Head:
+        """The branch of the conversation; by default the one that was used last.
+
+        Raises:
+            NotFound: there is none.
+        """
+        engine = (await self.workspace()).engine
+        head = await engine.store.head(engine.owner, self.name, branch)
+        if head is None:
+            raise NotFound("there is no such conversation", hint=LIST_HINT)
+        return head
 
     def count(self, field: str, default: int, most: int) -> int:
         """A number of the query.

@@ -20,7 +20,7 @@ from refold import svg
 from refold.core.fold import FoldedBranch
 from refold.core.stage import Edit, handle_of
 from refold.dashboard import text
-from refold.dashboard.app import Redirect, RenderedPage, Visit, conversation_url
+from refold.dashboard.app import CONVERSATION, Redirect, RenderedPage, Visit, conversation_url
 from refold.dashboard.workspace import Workspace
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
@@ -803,9 +803,7 @@ async def messages(visit: Visit) -> RenderedPage | Redirect:
     """Everything, as it came: the messages of the branch and the newest reply, a page at a time."""
     workspace = await visit.workspace()
     engine = workspace.engine
-    head = await engine.store.head(engine.owner, visit.name, visit.branch)
-    if head is None:
-        raise NotFound("there is no such conversation", hint="see the list of conversations")
+    head = await visit.head(visit.branch)
     start = visit.count("first", 1, 10**9) - 1
     reply = await newest_reply(engine.store, head)
     stored = [
@@ -848,9 +846,7 @@ async def recall(visit: Visit) -> RenderedPage | Redirect:
     """The original behind a handle, or the messages that contain some words."""
     workspace = await visit.workspace()
     engine = workspace.engine
-    head = await engine.store.head(engine.owner, visit.name, visit.branch)
-    if head is None:
-        raise NotFound("there is no such conversation", hint="see the list of conversations")
+    head = await visit.head(visit.branch)
     what = visit.query.get("what", "").strip()[:1_000]
     data: dict[str, Any] = {
         "name": visit.name,
@@ -878,14 +874,13 @@ async def recall(visit: Visit) -> RenderedPage | Redirect:
     return RenderedPage("conversation_recall.html", data, f"Recall in {visit.name}", page=page)
 
 
-_ONE = "/conversations/{name}"
 VIEWS = (
-    (f"{_ONE}/calls", calls, "GET"),
-    (f"{_ONE}/calls/{{number}}", call, "GET"),
-    (f"{_ONE}/changes", changes, "GET"),
-    (f"{_ONE}/changes/{{change}}", change, "GET"),
-    (f"{_ONE}/messages", messages, "GET"),
-    (f"{_ONE}/recall", recall, "GET"),
-    (_ONE, overview, "GET"),
+    (f"{CONVERSATION}/calls", calls, "GET"),
+    (f"{CONVERSATION}/calls/{{number}}", call, "GET"),
+    (f"{CONVERSATION}/changes", changes, "GET"),
+    (f"{CONVERSATION}/changes/{{change}}", change, "GET"),
+    (f"{CONVERSATION}/messages", messages, "GET"),
+    (f"{CONVERSATION}/recall", recall, "GET"),
+    (CONVERSATION, overview, "GET"),
 )
 assert set(CONTENT) < set(CallSize.__struct_fields__)

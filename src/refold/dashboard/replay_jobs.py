@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from refold import svg
 from refold.core.presets import PRESETS
-from refold.dashboard.app import Redirect, RenderedPage, Visit, conversation_url
+from refold.dashboard.app import CONVERSATION, Redirect, RenderedPage, Visit, conversation_url
 from refold.engine.conversation import Conversation
 from refold.engine.recall import newest_reply
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, RefoldError
@@ -352,6 +352,6 @@ async def begin(visit: Visit) -> RenderedPage | Redirect:
 
 
 VIEWS = (
-    ("/conversations/{name}/replay", show, "GET"),
-    ("/conversations/{name}/replay", begin, "POST"),
+    (f"{CONVERSATION}/replay", show, "GET"),
+    (f"{CONVERSATION}/replay", begin, "POST"),
 )

@@ -17,22 +17,12 @@ import msgspec
 
 from refold.model.dialect import Dialect
 from refold.model.message import DialectName, Message, Part, Text, ToolCall
-from refold.wire.sse import EventSplitter, parse_event
+from refold.wire.sse import UNREADABLE, EventSplitter, parse_event
 
 Json = dict[str, Any]
 
 BETWEEN = "\n\n"
 """Separates the texts of two rounds where the format has one text for the whole reply."""
-_UNREADABLE = (
-    msgspec.DecodeError,
-    UnicodeDecodeError,
-    RecursionError,
-    AttributeError,
-    KeyError,
-    TypeError,
-    IndexError,
-    ValueError,
-)
 _RESPONSES_OPENING = ("response.created", "response.queued", "response.in_progress")
 _RESPONSES_END = ("response.completed", "response.incomplete")
 
@@ -223,7 +213,7 @@ class JoinedStream:
             fields = msgspec.json.decode(parsed.data)
             take = {"chat": self._chat, "anthropic": self._anthropic, "responses": self._responses}
             return take[self._dialect](event, fields)
-        except _UNREADABLE:
+        except UNREADABLE:
             self.is_readable = False
             return event
 

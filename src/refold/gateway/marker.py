@@ -19,7 +19,7 @@ from refold.model.dialect import Dialect
 from refold.model.errors import WireError
 from refold.model.message import DialectName
 from refold.wire.json_codec import FIELDS, ITEMS, NULL, is_null, is_object, kind_of
-from refold.wire.sse import EventSplitter, parse_event
+from refold.wire.sse import UNREADABLE, EventSplitter, parse_event
 
 SIGN = b"[refold: older messages are summarised; sent "
 """The beginning of every marker. A request without it is not read for markers; a search for so long a text takes
@@ -262,15 +262,7 @@ class MarkedStream:
                 "responses": self._take_responses,
             }
             return take[self._name](event, fields)
-        except (
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-            RecursionError,
-            AttributeError,
-            KeyError,
-            TypeError,
-            IndexError,
-        ):
+        except UNREADABLE:
             self._is_done = True
             return self._flushed(event)
 

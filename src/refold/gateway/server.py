@@ -367,6 +367,21 @@ def _targets(resolved: ResolvedSettings, local: Target | None, environ: Mapping[
     return with_local(targets, local) if local else targets
 
 
+def _configure(requests: RequestsInProgress) -> uvicorn.Config:
+    """The settings of uvicorn for a gateway, and for the page alone."""
+    return uvicorn.Config(
+        requests,
+        http=OriginForm,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,  # the client is the peer of the connection
+        timeout_graceful_shutdown=1,  # for connections: `RequestsInProgress` has ended the requests before
+    )
+
+
 async def serve(
     resolved: ResolvedSettings,
     tell: Callable[[str, Gateway], None],
@@ -377,26 +392,10 @@ async def serve(
     """Serve until told to stop; `tell` is called with the address as soon as the gateway answers. A process of several has
     its socket `handed` over.
     """
-    try:
-        import uvicorn
-
-    except ImportError:
-        raise MissingExtra("server", "the gateway") from None
     server = resolved.settings.server
     async with open_gateway(resolved, local=local) as opened:
         requests = RequestsInProgress(opened.app)
-        config = uvicorn.Config(
-            requests,
-            http=OriginForm,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,  # the client is the peer of the connection
-            timeout_graceful_shutdown=1,  # for connections: `RequestsInProgress` has ended the requests before
-            backlog=2_048,
-        )
+        config = _configure(requests)
         with socket.socket(fileno=handed.socket) if handed else listen(server.host, server.port) as listening:
             gateway = opened.gateway
             running = GatewayServer(
@@ -436,17 +435,7 @@ async def serve_page(
         )
         access = Access(app, store, Rules(bound=LOOPBACK), ring=ring, browsers=browsers)
         requests = RequestsInProgress(access)
-        config = uvicorn.Config(
-            requests,
-            http=OriginForm,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=1,
-        )
+        config = _configure(requests)
         with listen(LOOPBACK, port) as listening:
             running = GatewayServer(
                 config,

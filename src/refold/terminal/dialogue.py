@@ -7,8 +7,9 @@ Both directions run at the same time, so typing never waits for a reply. A termi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
@@ -83,6 +84,23 @@ class Questions:
             return False
         self._asked.set_result(word in YES)
         return True
+
+
+@contextmanager
+def log_as_notes(write: Callable[[str], object]) -> Iterator[None]:
+    """Write warnings of the library as notes, and not as Python does by default."""
+
+    class NoteHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            write(f"{record.levelname.lower()}: {record.getMessage()}")
+
+    logger = logging.getLogger("refold")
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [NoteHandler(logging.WARNING)], False
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = before
 
 
 async def converse(chat: Chat, terminal: Terminal, questions: Questions) -> None:

@@ -14,7 +14,6 @@ The input is read while everything else goes on: no key waits for the model, the
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import select
 import sys
@@ -23,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -51,7 +51,7 @@ from prompt_toolkit.widgets import TextArea
 
 from refold.chat.chat import Chat
 from refold.chat.commands import CommandTable
-from refold.terminal.dialogue import INTERRUPT_S, ChatFigures, status_line
+from refold.terminal.dialogue import INTERRUPT_S, ChatFigures, log_as_notes, status_line
 from refold.terminal.event_text import PROMPT, Page, PageLook, PagePiece, live_text, note_text
 
 MAX_INPUT_ROWS = 8
@@ -120,7 +120,9 @@ class Screen:
         running = asyncio.create_task(self._app.run_async())
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
         try:
-            with PrintedLines(self._print_note).taken(), self._log_above():
+            # On stderr, log records would be written across the input area.
+            above = partial(asyncio.get_running_loop().call_soon_threadsafe, self._print_note)
+            with PrintedLines(self._print_note).taken(), log_as_notes(above):
                 while (text := await self._typed.get()) is not None:
                     yield text
         finally:
@@ -160,23 +162,6 @@ class Screen:
         output.write_raw(text.replace("\n", "\r\n"))
         output.flush()
         self._redraw()
-
-    @contextmanager
-    def _log_above(self) -> Iterator[None]:
-        """Print log records above the input area while it is there: on stderr they would be written across it."""
-        loop, logger = asyncio.get_running_loop(), logging.getLogger("refold")
-        write = self._print_note
-
-        class Above(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                loop.call_soon_threadsafe(write, f"{record.levelname.lower()}: {record.getMessage()}")
-
-        before = logger.handlers, logger.propagate
-        logger.handlers, logger.propagate = [Above(logging.WARNING)], False
-        try:
-            yield
-        finally:
-            logger.handlers, logger.propagate = before
 
     def _print_note(self, text: str) -> None:
         self._print(note_text(text, self.look))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
 from refold.model.errors import BodyTooLarge
 from refold.wire.json_codec import MAX_BODY_BYTES
@@ -20,6 +20,9 @@ MAX_EVENT_BYTES = MAX_BODY_BYTES
 """The last event of a Responses stream repeats the whole reply."""
 MAX_STREAM_BYTES = 4 * MAX_BODY_BYTES
 """A token costs some 300 bytes on this wire: several times the room of the longest replies there are."""
+
+UNREADABLE = (DecodeError, RecursionError, AttributeError, LookupError, TypeError, ValueError)
+"""The errors of reading the data of an event that has another shape than its format says."""
 
 _BOM = b"\xef\xbb\xbf"
 _CR_LF = b"\r\n"

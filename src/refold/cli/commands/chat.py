@@ -7,8 +7,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +17,8 @@ import typer
 from msgspec import Struct, structs
 
 from refold.cli import output
-from refold.cli.options import SUMMARISER_METAVAR, Preset, StoreOptions, expanded, token_count
-from refold.model.errors import MIN_WINDOW, ConfigError, MissingExtra, NotFound, RefoldError
+from refold.cli.options import SUMMARISER_METAVAR, Preset, StoreOptions, WindowSize, expanded
+from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,15 +134,7 @@ def chat(
             show_default=False,
         ),
     ] = "",
-    window: Annotated[
-        int | None,
-        typer.Option(
-            "--window",
-            metavar="TOKENS",
-            parser=token_count(MIN_WINDOW),
-            help="The model's window, such as 12000 or 12k. Default: as last used, else looked up.",
-        ),
-    ] = None,
+    window: WindowSize = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
@@ -204,7 +196,9 @@ def chat(
         async with AsyncExitStack() as stack:
             return await _run(engine, options, place, stack)
 
-    with _log_to_stderr():
+    from refold.terminal.dialogue import log_as_notes
+
+    with log_as_notes(output.note):
         return change(place, act, begins=True)
 
 
@@ -316,24 +310,6 @@ def _plain_look() -> PageLook:
     return PageLook(
         output.screen_width(), has_markdown=False, has_colour=False, is_terminal=sys.stdout.isatty()
     )
-
-
-@contextmanager
-def _log_to_stderr() -> Iterator[None]:
-    """Write warnings of the library as those of a command, and not as Python does by default."""
-    import logging
-
-    class NoteHandler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            output.note(f"{record.levelname.lower()}: {record.getMessage()}")
-
-    logger = logging.getLogger("refold")
-    before = logger.handlers, logger.propagate
-    logger.handlers, logger.propagate = [NoteHandler(logging.WARNING)], False
-    try:
-        yield
-    finally:
-        logger.handlers, logger.propagate = before
 
 
 def _note(text: str) -> None:

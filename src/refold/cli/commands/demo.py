@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from refold.cli import output
-from refold.cli.options import JsonOption, at_least, token_count
+from refold.cli.options import JsonOption, Preset, at_least, token_count
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -47,15 +47,7 @@ def demo(
             help="The model's window, such as 8000 or 8k.",
         ),
     ] = 8_000,
-    preset: Annotated[
-        str,
-        typer.Option(
-            "--preset",
-            metavar="NAME",
-            help="The policy to apply. Default: the setting compaction.preset, else refold.",
-            show_default=False,
-        ),
-    ] = "",
+    preset: Preset = "",
     as_json: JsonOption = False,
 ) -> int:
     """Watch a long agent session stay inside a small window.
