@@ -1,6 +1,6 @@
 """The terminal chat: a person or a script at a `refold.chat.Chat`.
 
-`event_text` turns the events of a chat into text, as a pure function. `dialogue` is the loop between a person and a
-chat, and the status line with the context and the cost. A person sits at a `screen` (prompt_toolkit)
-or, where a terminal can do nothing but print lines, at the plain one of `line_mode`, which also serves scripts.
+`event_text` turns the events of a chat into text, as a pure function. `dialogue` is the loop between a person or a
+script and a chat, the plain terminal that can do nothing but print lines, and the status line with the context and the
+cost. `screen` is the terminal with an input area (prompt_toolkit).
 """

@@ -245,7 +245,7 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
 
 
 async def _script(chat: Chat, options: ChatOptions) -> int:
-    from refold.terminal.line_mode import StdinLines, run_script
+    from refold.terminal.dialogue import StdinLines, run_script
 
     inputs = StdinLines() if options.once is None else _one(options.once)
     look = _plain_look()
@@ -265,8 +265,7 @@ async def _one(text: str) -> AsyncIterator[str]:
 
 
 async def _dialogue(chat: Chat, questions: Questions, options: ChatOptions, place: StoreOptions) -> None:
-    from refold.terminal.dialogue import Terminal, converse
-    from refold.terminal.line_mode import PlainTerminal
+    from refold.terminal.dialogue import PlainTerminal, Terminal, converse
 
     terminal: Terminal
     if _is_screen(options):

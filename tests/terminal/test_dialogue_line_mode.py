@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 from refold.engine.engine import Engine
 from refold.stores.memory import MemoryStore
+from refold.terminal.dialogue import FAILED, run_script
 from refold.terminal.event_text import PageLook
-from refold.terminal.line_mode import FAILED, run_script
 from refold.testing import ScriptedUpstream, echo
 from tests.chat.chats import chatting
 
