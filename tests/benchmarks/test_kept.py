@@ -48,7 +48,7 @@ from refold.core.presets import PRESETS
 from refold.model.dialect import CHAT
 from refold.model.errors import WindowError
 from refold.replay import BASELINES, ReferenceCounter, read_recordings
-from refold.replay.presets import PresetCandidate
+from refold.replay.candidate import PresetCandidate
 from refold.testing import EvaluationAdapter
 from refold.wire import encode_message
 

@@ -21,7 +21,7 @@ from refold.gateway.auth import is_page
 from refold.model.dialect import DIALECTS
 from refold.ports.records import ClientKey, read_stored
 from refold.replay import CounterChoice, Recording, ReplayBudget, run, tabulate
-from refold.replay.presets import candidates
+from refold.replay.candidate import candidates
 from refold.replay.report import page as report_page
 from refold.stores.memory import MemoryStore
 from refold.svg import MOST_BARS

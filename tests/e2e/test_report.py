@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from refold.replay import REFERENCE, run, tabulate
-from refold.replay.candidate import DropOldest
-from refold.replay.presets import candidates
+from refold.replay.candidate import DropOldest, candidates
 from refold.replay.report import page
 from refold.replay.summarisers import ReplaySummarisers, choose, open_summarisers
 from refold.testing import ScriptedUpstream

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.replay import REFERENCE, run, tabulate
-from refold.replay.candidate import CandidateChange, DropOldest, NoLimit
+from refold.replay.candidate import CandidateChange, DropOldest, NoLimit, candidates
 from refold.replay.cost import CallBill
-from refold.replay.presets import candidates
 from refold.replay.recordings import read_recordings
 from refold.replay.report import MAX_CALLS, Point, front, front_chart, packed_columns, page
 from refold.replay.score import Ratio, Score, SentContext

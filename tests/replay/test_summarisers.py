@@ -10,8 +10,8 @@ from msgspec import structs
 
 from refold.model.errors import ConfigError, UpstreamError
 from refold.model.tokens import Usage
+from refold.replay.candidate import candidates
 from refold.replay.facts import REFERENCE
-from refold.replay.presets import candidates
 from refold.replay.run import run
 from refold.replay.summarisers import ReplaySummarisers, Stopwatch, choose, open_summarisers
 from refold.replay.table import document, render, tabulate

@@ -111,7 +111,7 @@ class ReplayJobs:
 
 def _replay(job: ReplayJob, order: ReplayOrder, recording: Recording, model: str) -> None:
     from refold.replay import CounterChoice, ReplayBudget, run, tabulate
-    from refold.replay.presets import candidates
+    from refold.replay.candidate import candidates
 
     def note(done: int, total: int) -> None:
         job.done, job.total = done, total

@@ -4,8 +4,8 @@
     from files    of each   of one   means    text    a page
                   message   replay                    with plots
 
-A `candidate` is one way to keep a conversation inside a window: the simple ways in common use are there, and
-Refold's own are `presets`. Before every reply of a recording the candidate is asked for its context.
+A `candidate` is one way to keep a conversation inside a window: the simple ways in common use, and Refold's
+presets. Before every reply of a recording the candidate is asked for its context.
 `score` checks whether a provider would accept it, whether it holds the literals that the reply needed, and
 whether the user's rules survived; `cost` computes its price; `facts` defines a token. `run` covers all
 recordings, candidates and windows. No model is needed, and nothing is sent.

@@ -1,4 +1,4 @@
-"""Candidates: the protocol of one way to keep a conversation inside a window.
+"""Candidates, each one way to keep a conversation inside a window: the protocol, the ways in common use, and Refold's presets.
 
 A candidate sees a conversation as a model's client does, one message after the other, and is asked for the
 context before every reply. A preset, another library and ten lines in a notebook are measured in the same
@@ -10,6 +10,10 @@ way.
 
 A candidate may also implement any of the further protocols below; they are separate because few candidates
 have all of these abilities.
+
+A preset is the engine itself. With a model and without one, presets differ only in the author of the summaries. A model's
+summary is available at once, as in a conversation in which it was requested in time; if the model fails, the same digest is
+used as without a model.
 """
 
 from __future__ import annotations
@@ -17,18 +21,34 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, structs
 
+from refold.core import extractive_summary
 from refold.core.budget import share_of
+from refold.core.fold import FoldedBranch
+from refold.core.plan import SummaryRequest
+from refold.core.plan_inputs import Frame
 from refold.core.presets import PRESETS
+from refold.core.prompts import Recipe
+from refold.core.stage import HANDLE_PATTERN
+from refold.engine import actions
 from refold.engine.settings import usual_output
+from refold.engine.state import Receipt, State
+from refold.engine.summary_source import task_of
+from refold.model.dialect import CHAT
 from refold.model.errors import ConfigError
 from refold.model.message import Message, Part, Text, ToolResult, user
-from refold.model.tokens import TokenCounter
-from refold.model.window import Tool
+from refold.model.summary import Summary
+from refold.model.tokens import Budget, Prices, Share, TokenCounter, Tokens
+from refold.model.window import FixedFields, Tool
+from refold.replay.cost import ANTHROPIC
 from refold.replay.facts import spoken_text
+
+if TYPE_CHECKING:
+    from refold.replay.summarisers import BlockingAuthor, OpenSummarisers, ReplaySummarisers
 
 
 class ReplayBudget(Struct, frozen=True):
@@ -416,3 +436,110 @@ def _cut_text(part: Text, characters: int) -> Text:
     if len(part.text) <= 2 * characters + _MARK_CHARACTERS:
         return part
     return structs.replace(part, text=f"{part.text[:characters]}{_MARK}{part.text[-characters:]}")
+
+
+_PRICES = Prices(ANTHROPIC.input, ANTHROPIC.output, ANTHROPIC.cache_read, ANTHROPIC.cache_write)
+"""The prices that the replay bills by."""
+
+
+class PresetCandidate:
+    """A conversation in memory under one preset, with the extractive summariser. Tools take nothing of the
+    window.
+    """
+
+    handle = HANDLE_PATTERN
+
+    def __init__(self, preset: str) -> None:
+        self.name = self._preset = preset
+        self._kept_free = WHOLE_WINDOW
+
+    def leave(self, budget: ReplayBudget) -> None:
+        self._kept_free = budget
+
+    @property
+    def output(self) -> int:
+        return self._state.output
+
+    def start(
+        self,
+        system: tuple[Message, ...],
+        tools: tuple[Tool, ...],  # noqa: ARG002  # tools cost nothing in a replay
+        window: int,
+        counter: TokenCounter,
+    ) -> None:
+        fixed, policy, free = FixedFields(CHAT, system), PRESETS[self._preset], self._kept_free
+        budget = Budget(
+            window=window, max_output=free.output_in(window), is_output_stated=free.output is not None
+        )
+        if free.reserve is not None:
+            budget = structs.replace(budget, reserve=Tokens(free.reserve))
+            policy = structs.replace(policy, reserve=Share(0.0))
+        self._state = State.begin(fixed, budget, policy, counter, prices=_PRICES, summarise=self._summarise)
+        self._reported = 0
+
+    def add(self, message: Message) -> None:
+        self._state = actions.add(self._state, [message]).state
+
+    def context(self) -> tuple[Message, ...]:
+        done = actions.context(self._state)
+        self._state, window = done.state, done.sendable
+        return (*window.system, *window.sent)
+
+    def recall(self, query: str, max_tokens: int) -> str:
+        return actions.search(self._state, query, max_tokens=max_tokens)
+
+    def changes(self) -> list[CandidateChange]:
+        new = self._state.receipts[self._reported :]
+        self._reported += len(new)
+        return [CandidateChange(made.decision, self._reason(made), made.before, made.after) for made in new]
+
+    def _reason(self, made: Receipt) -> str:
+        return made.reason
+
+    def _summarise(self, request: SummaryRequest, folded: FoldedBranch, frame: Frame) -> Summary | None:
+        return extractive_summary.summarise(request, folded, frame)
+
+
+class WrittenCandidate(PresetCandidate):
+    """A preset with a model that writes the summaries."""
+
+    def __init__(self, preset: str, author: BlockingAuthor, recipe: Recipe) -> None:
+        super().__init__(preset)
+        self.name = f"{preset} + {author.name}"
+        self._author, self._recipe, self._writing = author, recipe, WritingCost()
+
+    def writing(self) -> WritingCost:
+        found, self._writing = self._writing, WritingCost()
+        return found
+
+    def _reason(self, made: Receipt) -> str:
+        if made.summary is None:
+            return made.reason
+        author = "by the model" if made.summary.kind == "model" else "the model failed, a digest serves"
+        return f"{made.reason}; {author}"
+
+    def _summarise(self, request: SummaryRequest, folded: FoldedBranch, frame: Frame) -> Summary | None:
+        task = task_of(request, folded, frame, sent=self._state.window)
+        written = self._author.write(task, self._recipe)
+        self._writing += written.writing
+        return written.summary or super()._summarise(request, folded, frame)
+
+
+def candidates(presets: tuple[str, ...], opened: OpenSummarisers | None = None) -> list[CandidateMaker]:
+    """Makers for presets by name, each with each of the opened summarisers; without any, with the digest.
+
+    Raises:
+        ConfigError: there is no preset with this name.
+    """
+    for name in presets:
+        if name not in PRESETS:
+            raise ConfigError(f"there is no preset {name!r}", hint=f"choose from: {', '.join(PRESETS)}")
+    if opened is None:
+        return [partial(PresetCandidate, name) for name in presets]
+    return [_maker(name, author, opened.order) for name in presets for author in opened.authors]
+
+
+def _maker(preset: str, author: BlockingAuthor | None, order: ReplaySummarisers) -> CandidateMaker:
+    if author is None:
+        return partial(PresetCandidate, preset)
+    return partial(WrittenCandidate, preset, author, order.recipe_of(PRESETS[preset].recipe))

@@ -219,7 +219,7 @@ def measure(data: str, options: ReplayOptions, order: ReplaySummarisers) -> tupl
     from refold.cli.settings import preset_here
     from refold.core.presets import PRESETS
     from refold.replay import BASELINES, WINDOWS, CounterChoice, ReplayBudget, read_recordings, run, tabulate
-    from refold.replay.presets import candidates
+    from refold.replay.candidate import candidates
     from refold.replay.summarisers import open_summarisers
 
     # Failures of a model are counted, and shown at the end.

@@ -3,8 +3,8 @@ import pytest
 from refold.core.presets import PRESETS
 from refold.model.errors import ConfigError
 from refold.replay import BASELINES, ReplayBudget, read_recordings, run, tabulate
+from refold.replay.candidate import candidates
 from refold.replay.facts import REFERENCE
-from refold.replay.presets import candidates
 from tests.corpus import _ROOT
 from tests.replay.recordings import recordings
 
