@@ -173,6 +173,7 @@ def chat(
     answers (`refold local install`). The extra `chat` is needed.
     """
     from refold.cli.store_access import change
+    from refold.terminal.dialogue import log_as_notes
 
     options = ChatOptions(
         name,
@@ -195,8 +196,6 @@ def chat(
     async def act(engine: Engine) -> int:
         async with AsyncExitStack() as stack:
             return await _run(engine, options, place, stack)
-
-    from refold.terminal.dialogue import log_as_notes
 
     with log_as_notes(output.note):
         return change(place, act, begins=True)
