@@ -22,7 +22,6 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -115,14 +114,18 @@ class Screen:
         return PageLook(width=self._app.output.get_size().columns, has_colour=self._has_colour)
 
     async def lines(self) -> AsyncGenerator[str, None]:
+        loop = asyncio.get_running_loop()
+
+        def print_note(text: str) -> None:
+            """Print a log record, of any thread, above the input area: on stderr it would be written across it."""
+            loop.call_soon_threadsafe(self._print_note, text)
+
         for line in _lines_typed_before():
             self._typed.put_nowait(line)
         running = asyncio.create_task(self._app.run_async())
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
         try:
-            # On stderr, log records would be written across the input area.
-            above = partial(asyncio.get_running_loop().call_soon_threadsafe, self._print_note)
-            with PrintedLines(self._print_note).taken(), log_as_notes(above):
+            with PrintedLines(self._print_note).taken(), log_as_notes(print_note):
                 while (text := await self._typed.get()) is not None:
                     yield text
         finally:
