@@ -62,7 +62,7 @@ Preset: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-WindowSize: TypeAlias = Annotated[
+WindowOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--window",
@@ -168,7 +168,7 @@ class SizeOptions(OptionGroup, frozen=True):
             show_default=False,
         ),
     ] = ""
-    window: WindowSize = None
+    window: WindowOption = None
     max_output: Annotated[
         int | None,
         typer.Option(

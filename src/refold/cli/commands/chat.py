@@ -17,7 +17,7 @@ import typer
 from msgspec import Struct, structs
 
 from refold.cli import output
-from refold.cli.options import SUMMARISER_METAVAR, Preset, StoreOptions, WindowSize, expanded
+from refold.cli.options import SUMMARISER_METAVAR, Preset, StoreOptions, WindowOption, expanded
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def chat(
             show_default=False,
         ),
     ] = "",
-    window: WindowSize = None,
+    window: WindowOption = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
