@@ -42,6 +42,12 @@ class Gate:
         return self._answer
 
 
+def _take_terminal() -> None:
+    """Let Ctrl-C be a signal, also where a shell ran the tests in the background, and so lets them ignore it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Program:
     """`refold chat` in a terminal of 80 columns and 24 rows."""
 
@@ -56,7 +62,7 @@ class Program:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # for Ctrl-C as a signal
+            preexec_fn=_take_terminal,  # noqa: PLW1509
         )
         os.close(theirs)
         self._terminal, self.raw = ours, ""
