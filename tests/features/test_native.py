@@ -173,6 +173,30 @@ async def test_another_model_reads_the_text_and_the_maker_its_own_bytes_again(wi
 
 
 @pytest.mark.feature("N13")
+@pytest.mark.parametrize("tool", [False, True], ids=["", "recall"])
+@pytest.mark.parametrize("author", ["native", ""], ids=["native", "own"])
+@pytest.mark.parametrize("wire", CLIENTS)
+async def test_the_model_may_change_on_the_turn_that_folds(wire, author, tool):
+    """The models take turns, so every fold is made in a turn whose model is another one than before. The client sends reasoning."""
+    more = THINKS if wire == "anthropic" else {}
+    flags: dict[str, Any] = {"summariser_models": author} if author else {"summariser_enabled": False}
+    async with (
+        ScriptedUpstream(otherwise=thinker, window=WINDOW, strict=True) as provider,
+        served(provider, window=WINDOW, compaction_recall_tool=tool, **flags) as gate,
+        CLIENTS[wire](gate, stream=False, **more) as client,
+    ):
+        for turn in range(20):
+            client.fields["model"] = ("gpt-5", "gpt-5-mini")[turn % 2]
+            await client.ask(f"Turn {turn}: harbour {turn}.")
+            await settle()
+        (listed,) = await gate.store.conversations("local")
+        outline = await gate.store.outline("local", listed.id)
+    assert refusals(provider) == []
+    assert len(outline.heads) == 1
+    assert listed.messages == len(client.history) - (2 if wire == "responses" else 1)
+
+
+@pytest.mark.feature("N13")
 @pytest.mark.parametrize("wire", FORMATS)
 async def test_another_upstream_reads_the_text(wire):
     async with (

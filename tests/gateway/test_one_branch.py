@@ -210,3 +210,76 @@ async def test_a_late_retry_with_a_smaller_window_is_folded_in_a_branch_of_its_o
 
     assert again["x-refold-branch"] != told["x-refold-branch"]
     assert again["x-refold-action"] == "folded"
+
+
+# Responses: a reasoning item has no identity, and stands between a question and its answer
+
+
+def reasoned(turns: int, thought: str = "t") -> list[dict[str, object]]:
+    """A question, and so many answers with their reasoning, each with the next question."""
+    said: list[dict[str, object]] = [{"role": "user", "content": "question 0"}]
+    for turn in range(turns):
+        said += [
+            {"type": "reasoning", "id": f"rs_{thought}{turn}", "summary": [], "encrypted_content": thought},
+            {"role": "assistant", "content": f"answer {turn}"},
+            {"role": "user", "content": f"question {turn + 1}"},
+        ]
+    return said
+
+
+async def ask_responses(gate, items, model: str = "gpt-5") -> dict[str, str]:
+    body = msgspec.json.encode({"model": model, "input": items})
+    status, told, _ = await gate.post("/v1/responses", body)
+    assert (status, told["x-refold-action"]) == (200, "passed")
+    return told
+
+
+async def stored_items(store) -> list[list[str]]:
+    """The text or the id of every item, by branch, the shortest first."""
+    outlines = [await store.outline(OWNER, listed.id) for listed in await store.conversations(OWNER)]
+    items = [
+        [msgspec.json.decode(one.body) for one in await store.messages(head)]
+        for outline in outlines
+        for head in outline.heads
+    ]
+    return sorted(([one.get("content") or one["id"] for one in branch] for branch in items), key=len)
+
+
+def told_of(items) -> list[object]:
+    return [one.get("content") or one["id"] for one in items]
+
+
+async def test_a_conversation_with_reasoning_goes_on_with_another_model_and_at_another_gateway(two):
+    for turn in range(10):
+        await ask_responses(two[turn // 2 % 2], reasoned(turn), ("gpt-5", "gpt-5-mini", "gpt-4o")[turn % 3])
+
+    assert await stored_items(two[0].store) == [told_of(reasoned(9))]
+
+
+async def test_a_repeated_request_with_reasoning_makes_no_branch(two):
+    a, b = two
+    for turn in range(4):
+        await ask_responses(a, reasoned(turn))
+    for gate in two:
+        await ask_responses(gate, reasoned(2), "gpt-5-mini")
+    await asyncio.gather(ask_responses(a, reasoned(4)), ask_responses(b, reasoned(4)))
+
+    assert await stored_items(a.store) == [told_of(reasoned(4))]
+
+
+async def test_an_answer_that_was_made_again_keeps_its_own_reasoning(two):
+    """The fork holds what the client sent: reasoning of the first answer does not belong to the second."""
+    for turn in range(4):
+        await ask_responses(two[0], reasoned(turn))
+    again = [
+        *reasoned(2),
+        {"type": "reasoning", "id": "rs_again", "summary": [], "encrypted_content": "again"},
+        {"role": "assistant", "content": "another answer"},
+        {"role": "user", "content": "so?"},
+    ]
+    for gate in two:
+        await ask_responses(gate, again)
+    longer = [*again, {"role": "assistant", "content": "Well."}, {"role": "user", "content": "and so?"}]
+    await ask_responses(two[1], longer)
+
+    assert await stored_items(two[0].store) == [told_of(reasoned(3)), told_of(longer)]

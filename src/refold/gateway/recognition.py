@@ -12,7 +12,7 @@ request of a branch is compared instead of parsed. The table is a cache: everyth
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -97,10 +97,14 @@ class Line(Struct, frozen=True):
     def claimed_after(self, known: int) -> bytes:
         """The hash that no other branch may hold if this line continues after `known` messages: the hash of
         the first new message from the first reply on. Different users open with the same words, so a line
-        without a reply claims nothing.
+        without a reply claims nothing. A message that only holds reasoning has the hash of the one before it,
+        which the branch of the known messages holds too.
         """
-        at = known if self.replied is None else max(known, self.replied)
-        return self.hashes[at] if self.replied is not None and at < len(self) else b""
+        if self.replied is None:
+            return b""
+        at = max(known, self.replied)
+        before = self.hashes[at - 1] if at else b""
+        return next((one for one in self.hashes[at:] if one != before), b"")
 
 
 class DecodedLine(Struct, frozen=True):
@@ -210,18 +214,40 @@ async def find(
     async for places in _search_prefixes(hashes, look):
         own = [one for one in places if one.place.format == wanted and one.known == one.place.size]
         if own:
-            return max(own, key=_match_rank), foreign
+            return _best_match(own, len(hashes)), foreign
         foreign = foreign or max(places, key=_match_rank, default=None)
     return None, foreign
+
+
+def _best_match(found: Sequence[KnownHistory], size: int) -> KnownHistory:
+    """The longest of the known prefixes of a line of `size` messages. Some may differ only by messages without an identity,
+    which cannot be compared. Of these, a branch that ends there comes first, then the whole line, then the shortest:
+    a fork takes its reasoning from the request.
+    """
+    longest = max(found, key=_match_rank)
+    same = [one for one in found if one.place.hash == longest.place.hash]
+    return max(
+        same, key=lambda one: (one.goes_on, one.known == size, one.known if one.goes_on else -one.known)
+    )
 
 
 async def _search_prefixes(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[KnownHistory]]:
     last, width = len(hashes), FIRST_LOOK
     while last > 0:
         first = max(0, last - width)
-        asked = {one: size for size, one in enumerate(hashes[first:last], first + 1)}
-        yield [KnownHistory(at, asked[at.hash]) for at in await look(list(asked))]
+        while first and hashes[first - 1] == hashes[first]:
+            first -= 1  # all prefixes with one hash are asked for together
+        asked = {hashes[size - 1]: size for size in range(last, first, -1)}
+        yield [KnownHistory(at, _known_of(at, hashes, asked)) for at in await look(list(asked))]
         last, width = first, width * LOOK_GROWS
+
+
+def _known_of(at: HistoryPlace, hashes: Sequence[bytes], shortest: Mapping[bytes, int]) -> int:
+    """The number of messages of a line that are those of a place. Prefixes that differ only by messages without an identity have
+    one hash: the one with as many messages as the place is taken, or else the shortest.
+    """
+    is_equal = at.size <= len(hashes) and hashes[at.size - 1] == at.hash
+    return at.size if is_equal else shortest[at.hash]
 
 
 async def boundary(hashes: Sequence[bytes], look: Look, branch: str, size: int) -> int:
