@@ -102,6 +102,10 @@ class SummaryWriter(Struct, frozen=True):
     upstream: Upstream
     window: int
     count: Count
+    server: str = ""
+    """The address of its server, see `upstreams.provider.server_of`; empty if it is not known."""
+    upstream_name: str = ""
+    """The gateway's name of its upstream; empty elsewhere."""
 
 
 class TaskQuestion(Struct, frozen=True):
@@ -614,8 +618,8 @@ async def _compaction(attempt: SummaryAttempt) -> tuple[NativeCompaction, str]:
     if _size_of(items, writer) > writer.window // SUMMARY_PART:
         raise NoCompaction("its compaction takes more than a quarter of the window")
     dialect: DialectName = "anthropic" if text else "responses"
-    name = getattr(writer.upstream, "name", "")
-    return NativeCompaction(dialect, writer.upstream.model, name, items), text
+    made = NativeCompaction(dialect, writer.upstream.model, writer.upstream_name, items, server=writer.server)
+    return made, text
 
 
 def _focused(attempt: SummaryAttempt, most: int) -> str:

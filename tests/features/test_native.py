@@ -18,6 +18,7 @@ from refold.engine.archive import pack, unpack
 from refold.model.message import holds_compaction
 from refold.model.summary import Summary
 from refold.stores.memory import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
 from refold.testing import Body, Received, Refuse, Reset, Say, ScriptedUpstream, garbage, say, think
 from tests.gateway.conftest import ServedModel, served, target_for
 from tests.gateway.recall_clients import CLIENTS
@@ -635,6 +636,65 @@ def test_the_commands_ask_the_provider_at_its_root_or_below_v1(wire, path, ships
         assert "native gpt-5" in again[1], again
     address = {"anthropic": "/v1/messages", "responses": "/v1/responses/compact"}[wire]
     assert {one.path for one in provider.requests} == {address}
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_rerun_asks_the_server_that_was_named_and_says_if_it_asks_nobody(wire, ships, refold_command):
+    ships(wire)
+    with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS) as first,
+        ScriptedUpstream(otherwise=replier, compaction=SAYS.replace("ZEBRA", "OKAPI")) as second,
+    ):
+        refold_command("compact", "ships", "--keep", "2000", "--summariser", f"native@{first.url}")
+        told = refold_command("rerun", "ships", "--summariser", f"native@{second.url}")
+        again = refold_command("rerun", "ships", "--summariser", f"native@{first.url}/v1")
+    assert (len(first.requests), len(second.requests)) == (1, 1)
+    assert (told[0], again[0]) == (0, 0)
+    assert "native gpt-5" in told[1]
+    assert "no model was asked" not in told[2]
+    assert "no model was asked: the same model has summarised the same messages before" in again[2]
+
+
+@pytest.mark.feature("N13")
+@pytest.mark.parametrize("path", ["", "/v1"])
+@pytest.mark.parametrize("wire", FORMATS)
+async def test_the_gateway_sends_what_a_command_had_compacted_to_the_same_server(
+    wire, path, tmp_path, refold_command, monkeypatch
+):
+    """The gateway has a name for the server, and the command only its address. Another server reads the text."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.setenv(name, "key")
+    monkeypatch.setenv("REFOLD_STORE", f"sqlite:///{tmp_path}/ships.db")
+    store = await SqliteStore.open(tmp_path / "ships.db")
+    async with (
+        ScriptedUpstream(otherwise=replier, compaction=SAYS, strict=True) as first,
+        ScriptedUpstream(otherwise=replier, compaction=None, strict=True) as second,
+        served(
+            first,
+            store=store,
+            targets=[
+                target_for(first, name="first", window=WINDOW, models=("gpt-5",), fallback=("second",)),
+                target_for(second, name="second", window=WINDOW),
+            ],
+            summariser_enabled=False,
+        ) as gate,
+        CLIENTS[wire](gate, stream=False) as client,
+    ):
+        for turn in range(5):
+            await client.ask(f"Turn {turn}: harbour {turn}.")
+        (listed,) = await gate.store.conversations("local")
+        command = ("compact", listed.id, "--keep", "2000", "--summariser", f"native@{first.url}{path}")
+        told = await asyncio.to_thread(refold_command, *command)
+        assert "native gpt-5" in told[1], told
+        _, headers, _ = await _once_more(gate, wire, client)
+        assert headers["x-refold-summary"] == "native gpt-5"
+        assert any(map(holds_compaction, first.requests[-1].messages))
+        first.script(Refuse(529), otherwise=replier)
+        _, headers, _ = await _once_more(gate, wire, client)
+        assert headers["x-refold-summary"] == AS_TEXT[wire]
+        assert not any(map(holds_compaction, second.requests[-1].messages))
+    await store.close()
 
 
 @pytest.mark.feature("N13")

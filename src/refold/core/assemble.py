@@ -138,7 +138,7 @@ def own_compaction(
     """The newest compaction that the asked model made itself, and the summaries after it; None if there is none."""
     for at in reversed(range(len(summaries))):
         native = summaries[at].native
-        if native and native.goes_to(fixed.dialect.name, fixed.model, fixed.upstream):
+        if native and native.goes_to(fixed.dialect.name, fixed.model, fixed.upstream, fixed.server):
             return native, summaries[at + 1 :]
     return None
 

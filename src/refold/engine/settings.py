@@ -55,7 +55,7 @@ from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.catalog import WindowSize, find_model, window_for
 from refold.tokens.counters import counter_for
 from refold.upstreams import Provider, open_embedder, open_upstream
-from refold.upstreams.provider import KNOWN, ProviderKey, complete, provider_of
+from refold.upstreams.provider import KNOWN, ProviderKey, complete, provider_of, server_of
 from refold.wire.anthropic import decode_system
 from refold.wire.sdk import as_json, read_message, read_tools
 
@@ -362,7 +362,7 @@ async def open_summariser(
 
         async def opened(provider: Provider) -> SummaryWriter:
             upstream = await stack.enter_async_context(open_upstream(provider, environ=environ))
-            return writer_for(upstream, settings, url=provider.base_url, windows=windows)
+            return writer_for(upstream, settings, url=complete(provider).base_url, windows=windows)
 
         chain = [await opened(provider) for provider in providers]
         native = None
@@ -499,7 +499,7 @@ class _Connection:
             if self._opened is None:
                 upstream = open_upstream(self._provider, environ=self._environ)
                 asked = await self._stack.enter_async_context(upstream)
-                writer = writer_for(asked, self._settings, url=self._provider.base_url)
+                writer = writer_for(asked, self._settings, url=complete(self._provider).base_url)
                 native = writer if self._is_native else None
                 self._opened = ModelSummariser([writer], cache=self._cache(), native=native)
             return self._opened
@@ -590,9 +590,11 @@ def writer_for(
     url: str = "",
     windows: Mapping[str, int] | None = None,
     owner: str = "",
+    upstream_name: str = "",
 ) -> SummaryWriter:
     """Return a model with its window and its tokenizer. The conversation's own model has the conversation's
-    window. Request filters of plugins are told the owner.
+    window. Request filters of plugins are told the owner. `url` is the address of its server, `upstream_name` the gateway's
+    name of it.
     """
     name = upstream.model
     is_own = name == settings.model
@@ -600,7 +602,10 @@ def writer_for(
     if is_own and settings.window is None and settings.used_window is not None:
         window = settings.used_window
     # Its question and its answer are taken together, so an input limit is taken for both: this is safe.
-    return SummaryWriter(filtered(upstream, owner), window.max_input or window.tokens, counter_for(name).text)
+    size = window.max_input or window.tokens
+    return SummaryWriter(
+        filtered(upstream, owner), size, counter_for(name).text, server_of(url), upstream_name
+    )
 
 
 def filtered(upstream: Upstream, owner: str = "") -> Upstream:

@@ -47,7 +47,7 @@ from refold.ports.jobs import SummaryOrder, SummaryQueue
 from refold.ports.models import PaidQuestion, Summariser, SummaryFunction, SummaryTask
 from refold.ports.records import Batch, Call, Compaction, CompactionState, Embedding, Session, StoredSummary
 from refold.ports.store import SessionRows, Store
-from refold.summarisers import checked
+from refold.summarisers import SummaryWriter, checked
 from refold.text_work import call_in_thread, run_text_work
 from refold.wire.sdk import plain_message
 
@@ -1319,14 +1319,18 @@ def questions_of(asked: Summariser, summary: Summary | None) -> Sequence[PaidQue
 
 
 def name_of(summariser: Summariser) -> str:
-    """Identify a summariser in a recipe: its code, its models and its settings, as far as it states them."""
+    """Identify a summariser in a recipe: its code, its models with their servers, and its settings, as far as it states them."""
     if isinstance(summariser, FunctionSummariser):
         return _path(summariser.function)
-    models = [writer.upstream.model for writer in getattr(summariser, "chain", ())]
+    models = [_place_of(writer) for writer in getattr(summariser, "chain", ())]
     how = [getattr(summariser, "model", None), getattr(summariser, "recipe", None)]
     if (native := getattr(summariser, "native", None)) is not None:
-        how.append(f"native {native.upstream.model}")
+        how.append(f"native {_place_of(native)}")
     return repr((_path(summariser), models, *how))
+
+
+def _place_of(writer: SummaryWriter) -> str:
+    return f"{writer.upstream.model}@{writer.server}" if writer.server else writer.upstream.model
 
 
 def _path(value: object) -> str:

@@ -72,6 +72,7 @@ from refold.ports.models import Summariser
 from refold.ports.records import NOT_KNOWN, Delivery, Head, HistoryPlace, Session, read_reply
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
+from refold.upstreams.provider import server_of
 from refold.wire.message import decode_message
 from refold.wire.request import fixed_of
 
@@ -196,10 +197,16 @@ class LiveBranch:
         return len(self.line.history.array) if self.line else 0
 
     def instructions(
-        self, incoming: IncomingRequest, line: Line, *, upstream: str = "", alternates: bool = False
+        self,
+        incoming: IncomingRequest,
+        line: Line,
+        *,
+        upstream: str = "",
+        server: str = "",
+        alternates: bool = False,
     ) -> FixedFields:
-        """The system prompt and the tools of a request, and the model of `upstream` that it goes to, in the dialect of a
-        server that `alternates` or not. Returns the same object again if they did not change.
+        """The system prompt and the tools of a request, and the model of `upstream` at `server` that it goes to, in the dialect
+        of a server that `alternates` or not. Returns the same object again if they did not change.
         """
         fields, dialect = incoming.fields, incoming.dialect
         dialect = alternating(dialect) if alternates else dialect
@@ -212,8 +219,8 @@ class LiveBranch:
             self._fixed, self._instruction_fields = fixed_of(instruction_fields, dialect), instruction_fields
         # A client that leaves compactions to the provider gets none of ours: the provider takes only one.
         model = "" if incoming.has_provider_compact else incoming.model
-        if (self._fixed.model, self._fixed.upstream) != (model, upstream):
-            self._fixed = structs.replace(self._fixed, model=model, upstream=upstream)
+        if (self._fixed.model, self._fixed.upstream, self._fixed.server) != (model, upstream, server):
+            self._fixed = structs.replace(self._fixed, model=model, upstream=upstream, server=server)
         return self._fixed
 
     async def take(
@@ -304,16 +311,20 @@ class LiveBranch:
         twins: Mapping[int, Message],
         upstream: str = "",
         *,
+        server: str = "",
         alternates: bool = False,
     ) -> PreparedWindow:
-        """Rewrite a window for another `upstream`, with that upstream's twins of provider compactions, see
+        """Rewrite a window for another `upstream` at `server`, with that upstream's twins of provider compactions, see
         `actions.RequestTerms`, and with the two sides in turn if it `alternates`.
         """
         if made.window is None:
             return made
         base, policy = DIALECTS[made.window.fixed.dialect.name], self.conversation.state.frame.policy
         fixed = structs.replace(
-            made.window.fixed, dialect=alternating(base) if alternates else base, upstream=upstream
+            made.window.fixed,
+            dialect=alternating(base) if alternates else base,
+            upstream=upstream,
+            server=server,
         )
         older = tokens_of(policy.ancestors, self.conversation.state.frame.budget)
         sent = made.sent.in_words(twins).led_for(policy, fixed, older)
@@ -692,7 +703,13 @@ class OwnerConversations:
             # If not all messages that are new to this branch were read, read the whole list again.
             whole = self.read(incoming, array) if is_unread else seen
             new = whole.since(known, incoming.dialect)
-            fixed = live.instructions(incoming, line, upstream=upstream, alternates=settings.alternates)
+            fixed = live.instructions(
+                incoming,
+                line,
+                upstream=upstream,
+                server=server_of(settings.url),
+                alternates=settings.alternates,
+            )
             return fixed, new, line.with_compactions(incoming.dialect)
 
         instructions = len(incoming.body) - len(array) + line.leading

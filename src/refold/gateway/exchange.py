@@ -88,6 +88,7 @@ from refold.plugins.plugin import FilterResponse
 from refold.plugins.registry import active
 from refold.ports.records import Delivery
 from refold.text_work import run_text_act, run_text_work
+from refold.upstreams.provider import server_of
 from refold.wire.json_codec import FIELDS, ITEMS
 from refold.wire.request import beta_for, with_beta
 
@@ -356,7 +357,9 @@ class Ticket:
             return self.body
 
         def write() -> tuple[bytes, PreparedWindow]:
-            rewritten = hosted.live.in_words(made, twins, target.name, alternates=target.alternates)
+            rewritten = hosted.live.in_words(
+                made, twins, target.name, server=server_of(target.url), alternates=target.alternates
+            )
             return with_fields(
                 body_of(incoming, hosted, rewritten), {**self._added, **self._thinking_off}
             ), rewritten

@@ -184,7 +184,8 @@ class Authors:
             parameters=named[0].parameters if named else {},
         )
         key = target.key if keys is None else None
-        return [writer_for(self._open(own, dialect, target, key), terms, url=target.url, owner=owner)]
+        opened = self._open(own, dialect, target, key)
+        return [writer_for(opened, terms, url=target.url, owner=owner, upstream_name=target.name)]
 
     def _open(
         self,

@@ -40,16 +40,23 @@ class NativeCompaction(Struct, frozen=True):
     dialect: DialectName
     model: str
     upstream: str
-    """The name of the upstream; empty if it is not known."""
+    """The gateway's name of the upstream; empty if a command or a program asked the provider by itself."""
     items: tuple[NativeItem, ...]
     since: str = ""
     """A digest of the messages that the summary covers and the compaction does not: it was made while the conversation
     went on."""
+    server: str = ""
+    """The address of the provider; empty in rows of earlier versions."""
 
-    def goes_to(self, dialect: DialectName, model: str, upstream: str) -> bool:
-        """Whether this model of this upstream made it. The library has no upstreams: there only the model counts."""
-        is_same_upstream = self.upstream == upstream or not (self.upstream and upstream)
-        return (self.dialect, self.model) == (dialect, model) and is_same_upstream
+    def goes_to(self, dialect: DialectName, model: str, upstream: str, server: str = "") -> bool:
+        """Whether this model of this upstream made it. A command and the gateway have no names of upstreams in common, so
+        their addresses are compared. The library has no upstreams: there only the model counts.
+        """
+        if self.upstream and upstream:
+            is_same = self.upstream == upstream
+        else:
+            is_same = self.server == server or not (self.server and server)
+        return (self.dialect, self.model) == (dialect, model) and is_same
 
 
 class Summary(Struct, frozen=True):

@@ -35,6 +35,8 @@ class FixedFields(Struct, frozen=True):
     upstream: str = ""
     """The model and the upstream that are asked; empty if they are not known, or if the client has the provider
     compact: then no compaction that Refold asked for is sent."""
+    server: str = ""
+    """The address of the upstream, see `NativeCompaction.goes_to`."""
 
 
 class Breakpoint(Struct, frozen=True, gc=False):

@@ -153,6 +153,14 @@ def is_hosted(url: str) -> bool:
     return urlsplit(url).hostname in _HOSTS
 
 
+@lru_cache(256)
+def server_of(url: str) -> str:
+    """The address of a server in one spelling, to tell servers apart: without the version's path, which some clients leave out."""
+    parts = urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
+    return f"{place}{parts.path.rstrip('/').removesuffix('/v1')}" if url else ""
+
+
 def complete(provider: Provider) -> Provider:
     """The provider with the defaults of its name filled in.
 

@@ -21,6 +21,7 @@ from refold.cli.options import (
 
 if TYPE_CHECKING:
     from refold.engine.engine import Engine
+    from refold.ports.records import Head
 
 EXAMPLES = """\b
 Examples:
@@ -57,10 +58,12 @@ def rerun(
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
         async with store_access.opened(engine, head, sizes, summariser, policy=policy) as conversation:
+            asked = await _count_questions(engine, head)
             found, made = await store_access.difference_made_by(
                 conversation.rerun, engine, head, conversation
             )
             status = await conversation.status()
+            is_stored = await _count_questions(engine, head) == asked
         if made or as_json:
             ids = tuple(one.id for one in made)
             report = ChangeReport(conv, found, status.limit, diff, ids, arithmetic=status.arithmetic)
@@ -69,6 +72,16 @@ def rerun(
             output.note(
                 "no compaction of the open session can be done again\nhint: `refold compact` makes one; see `refold sessions`"
             )
+        elif is_stored and status.summary.author in ("model", "native"):
+            output.note(
+                "no model was asked: the same model has summarised the same messages before, and its summary is used again"
+            )
         return 0 if made else 1
 
     return store_access.change(place, act)
+
+
+async def _count_questions(engine: Engine, head: Head) -> int:
+    """How many questions for summaries of a conversation were answered so far."""
+    calls = await engine.store.calls(engine.owner, head.conversation)
+    return sum(one.kind == "summary" for one in calls)
