@@ -1,9 +1,11 @@
 """Sessions, secrets and prompts of stored conversations, over restarts."""
 
 import asyncio
+import re
 
 import pytest
 
+from refold.engine.engine import Engine
 from refold.model.errors import NotFound, StoreError
 from refold.stores.memory import MemoryStore
 from tests.engine.test_stored_conversation import answer, engine, long
@@ -179,3 +181,43 @@ async def test_a_message_that_is_added_behind_a_new_session_belongs_to_it(act):
     sent = [message["content"] for message in (await talk.context())["messages"]]
     assert sent[-1] == "the newest words"
     assert ("second" in sent, "first" in sent) == (False, act == "resume")
+
+
+TIDES = "The tide tables of the northern harbours list wind, depth and swell for every hour. " * 10
+
+
+async def _headings(sizes: list[int], resumed: int, later: int) -> list[str]:
+    """The messages that are named before the summary, after sessions of so many turns, a resume of one, and more turns."""
+    async with Engine(MemoryStore(), model="gpt-5", window=4_000) as engine:
+        talk = await engine.conversation("ships")
+
+        async def say(turns: int) -> str:
+            for turn in range(turns):
+                await talk.add({"role": "user", "content": f"{turn}? {TIDES}"})
+                await talk.add({"role": "assistant", "content": f"{turn}. {TIDES}"})
+            (opening, *_) = (await talk.context())["messages"]
+            found = re.match(r"\[Earlier messages (.*), shortened]", opening["content"])
+            return found[1] if found else ""
+
+        told = [await say(sizes[0])]
+        for size in sizes[1:]:
+            await talk.start_session()
+            told.append(await say(size))
+        known = await engine.sessions("ships")
+        await talk.resume(
+            [one for one in known if one.last is not None and one.kind != "compaction"][resumed]
+        )
+        return [*told, await say(0), await say(later)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "resumed", "later", "headings"),
+    [
+        pytest.param([8, 3], 0, 8, ["", "", "#m0 to #m15", "#m0 to #m15, #m22 to #m26"], id="summary"),
+        pytest.param([3, 8, 2], 1, 0, ["", "", "", "#m6 to #m21", "#m6 to #m21"], id="later session"),
+        pytest.param([2, 2], 0, 8, ["", "", "", "#m0 to #m3, #m8 to #m11"], id="whole"),
+        pytest.param([3, 12], 0, 0, ["", "#m6 to #m13", "", ""], id="new"),
+    ],
+)
+async def test_a_summary_names_only_the_messages_of_its_sessions(sizes, resumed, later, headings):
+    assert await _headings(sizes, resumed, later) == headings

@@ -16,8 +16,9 @@ from rich.text import Text
 
 from refold.cli import output
 from refold.cli.output import INDENT, one_line, percent, plain, plural, short
+from refold.core.assemble import covered_handles
 from refold.core.fold import FoldedBranch
-from refold.core.stage import Edit, handle_of
+from refold.core.stage import Edit
 from refold.engine.history import ChangeState, MessageChange, changes_between
 from refold.engine.state import Receipt, SummaryAuthor
 from refold.model.errors import Damaged
@@ -74,8 +75,8 @@ def _named(edits: Sequence[Edit]) -> str:
 
 
 def stands_for(summary: Summary) -> str:
-    first, last = handle_of(summary.first), handle_of(summary.last - 1)
-    return f"summary of {first} to {last}: {summary.tokens:,} tokens, {SummaryAuthor.of(summary).text}"
+    about = covered_handles(summary)
+    return f"summary of {about}: {summary.tokens:,} tokens, {SummaryAuthor.of(summary).text}"
 
 
 def closing(changes: Sequence[MessageChange]) -> Text:

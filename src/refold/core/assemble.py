@@ -164,7 +164,7 @@ def framed(text: str, policy: Policy, summary: Summary, *, can_recall: bool) -> 
     """The summary inside the policy's frame text, with any imitation of the closing text broken."""
     texts = policy.texts
     opening = texts.opening.replace("{recall}", texts.recall if can_recall else "")
-    opening = opening.replace("{handles}", _covered(summary))
+    opening = opening.replace("{handles}", covered_handles(summary))
     if texts.fence:
         text = f"<{texts.fence}>\n{_without(f'</{texts.fence}', text)}\n</{texts.fence}>"
     elif end := texts.closing.strip():
@@ -187,10 +187,10 @@ def _in_any_width(character: str) -> str:
     return f"[{re.escape(character)}{wide}]"
 
 
-def _covered(summary: Summary) -> str:
+def covered_handles(summary: Summary) -> str:
     """The handles of the messages that a summary covers."""
-    first, last = handle_of(summary.first), handle_of(max(summary.first, summary.last - 1))
-    return first if first == last else f"{first} to {last}"
+    ranges = [(handle_of(first), handle_of(max(first, end - 1))) for first, end in summary.ranges]
+    return ", ".join(first if first == last else f"{first} to {last}" for first, last in ranges)
 
 
 def lineage(summaries: Sequence[Summary], counter: TokenCounter, room: int) -> str:

@@ -170,7 +170,7 @@ def switch_summary(folded: FoldedBranch, frame: Frame, now: Now, written: Summar
         for line in requests_for(folded, items, newest.last, frame, request)
     )
     whole = with_requests(whole, lines, folded.shown.counter)
-    whole = structs.replace(whole, read=newest.read, modified=newest.modified)
+    whole = structs.replace(whole, read=newest.read, modified=newest.modified, gaps=newest.gaps)
     view, older = folded.shown, tokens_of(frame.policy.ancestors, frame.budget)
     summaries = (*folded.summaries[:-1], whole)
     fixed = folded.native_for(frame.fixed)

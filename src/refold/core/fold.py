@@ -519,6 +519,17 @@ class FoldedBranch(Struct, frozen=True, dict=True):
         """Number of shown messages before the summaries: a provider's own compaction and the results of its calls."""
         return opening_span(self.shown.messages(0, 2)) if self.lead.messages else 0
 
+    def with_gaps(self, summary: Summary) -> Summary:
+        """A new summary, which names the messages that it does not cover: those of other sessions between what this session
+        was begun with and its first message, and the gaps of the summaries before it.
+        """
+        carried = [item.seq + 1 for item in self.items.items if item.seq < self.origin]
+        carried = [end for end in carried if end - 1 not in self.pinned]
+        before = max((*carried, *(one.last for one in self.summaries)), default=summary.first)
+        known = {(before, self.origin), *(gap for one in self.summaries for gap in one.gaps)}
+        gaps = {(first, end) for first, end in known if summary.first <= first < end <= summary.last}
+        return structs.replace(summary, gaps=tuple(sorted(gaps)))
+
     def lead_by(self, summaries: tuple[Summary, ...], lead: Lead) -> FoldedBranch:
         """The same messages after other summaries. The last summary is new and gets its number here. All
         originals are noted: the summary was written with their ledger.

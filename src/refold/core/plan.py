@@ -238,7 +238,7 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     kept = _kept(shown, summary.last, effective_for(frame, now))
     lines = requests_for(shown, kept, summary.last, frame, planned.request)
     lines = tuple(redact(line, known=shown.secrets) for line in lines)
-    summary = with_requests(summary, lines, shown.shown.counter)
+    summary = shown.with_gaps(with_requests(summary, lines, shown.shown.counter))
     summaries = (*earlier, summary)
     view, older = shown.shown, tokens_of(frame.policy.ancestors, frame.budget)
     fixed = shown.native_for(frame.fixed)
@@ -655,7 +655,7 @@ def _with_note(
     note = Summary(
         text, 0, covered, counter.text(text), "mechanical", "cumulative", requests=len(opening), told=told
     )
-    note = unread_by_model(note, joined(so_far), folded, begins)
+    note = folded.with_gaps(unread_by_model(note, joined(so_far), folded, begins))
     return folded.lead_by((*so_far, note), lead_of((note,), policy, room.dialect, counter, 0, fixed))
 
 

@@ -443,7 +443,7 @@ def summary_switched(before: State, after: State, change: Change, summary: Summa
         before=sized(before),
         after=sized(after, like=before),
         model=summary.model,
-        covered=summary.last - summary.first,
+        covered=sum(end - first for first, end in summary.ranges),
     )
 
 
@@ -490,7 +490,7 @@ def with_summary(end: CompactionEnd, summary: Summary) -> CompactionEnd:
         author=summary.author,
         why=summary.why,
         model=summary.model,
-        covered=summary.last - summary.first,
+        covered=sum(end - first for first, end in summary.ranges),
         digested=summary.digested,
         usage=summary.usage,
     )

@@ -249,8 +249,17 @@ def _with_summary(state: State, empty: FoldedBranch, summary: Summary, earlier: 
     room = request_room(frame, SUMMARY_TOKENS)
     lines = request_lines(earlier, (), earlier.size, room, counter=view.counter)
     summary = with_requests(summary, lines, view.counter)
+    summary = earlier.with_gaps(summary)
+    since = ((summary.last, cleared.size),) if summary.last < cleared.size else ()
     whole = structs.replace(
-        summary, reserve=(), scope="cumulative", last=cleared.size, told=-1, model_read=-1, native=None
+        summary,
+        reserve=(),
+        scope="cumulative",
+        last=cleared.size,
+        gaps=(*summary.gaps, *since),
+        told=-1,
+        model_read=-1,
+        native=None,
     )  # its messages have other numbers here, and are not read again
     lead = lead_of((whole,), frame.policy, view.dialect, view.counter, older, frame.fixed)
     return cleared.lead_by((whole,), lead)

@@ -6,7 +6,7 @@ reference, and never changes; a newer one replaces it or follows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -107,6 +107,20 @@ class Summary(Struct, frozen=True):
     is_digest: bool = False
     """Whether the text beside a provider's compaction is a digest. It is carried word for word like a model's, because
     the next digest cannot choose from its pieces again."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Messages between `first` and `last` that it does not cover, as first number and end: those of other sessions, before
+    its own session began, or after the session that it was resumed from."""
+
+    @property
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """The messages that it covers, as first number and end."""
+        first = self.first
+        for begins, ends in self.gaps:
+            if first < begins:
+                yield first, begins
+            first = ends
+        if first < self.last or not self.gaps:
+            yield first, self.last
 
     @property
     def author(self) -> Author:
