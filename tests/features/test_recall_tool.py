@@ -16,6 +16,11 @@ WINDOW = 8_000
 FILLER = (
     "The tide tables of the northern harbours list wind, depth and swell for every hour of the day. " * 12
 )
+THINKS: dict[str, dict[str, object]] = {
+    "anthropic": {"max_tokens": 1_200, "thinking": {"type": "enabled", "budget_tokens": 1_024}},
+    "responses": {"store": False, "include": ["reasoning.encrypted_content"]},
+}
+"""The fields with which a client gets thinking that it can send back."""
 
 
 def thoughtful(received) -> Say:
@@ -30,11 +35,8 @@ async def talk(
     """A conversation in which a fact is planted in every tenth turn, and asked for much later. Without the tool the
     model is not asked. Returns the provider, the usage of all calls, and the words that were not answered.
     """
-    is_thinking = wire == "anthropic"
-    model = thoughtful if is_thinking else forgetful
-    more = (
-        {"max_tokens": 1_200, "thinking": {"type": "enabled", "budget_tokens": 1_024}} if is_thinking else {}
-    )
+    model = forgetful if wire == "chat" else thoughtful
+    more = THINKS.get(wire, {})
     async with (
         ScriptedUpstream(otherwise=model, window=WINDOW, strict=True) as provider,
         served(provider, window=WINDOW, summariser_enabled=False, compaction_recall_tool=recalls) as gate,
