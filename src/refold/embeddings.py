@@ -55,6 +55,8 @@ class StaticEmbedder:
     name = NAME
     least = LEAST
     least_message = LEAST_MESSAGE
+    is_local = True
+    """No server is asked, so it never hangs."""
 
     def __init__(self) -> None:
         if _folder() is None:
@@ -173,6 +175,8 @@ class SentenceEmbedder:
     name = SENTENCE_NAME
     least = SENTENCE_LEAST
     least_message = LEAST_MESSAGE
+    is_local = True
+    """No server is asked, so it never hangs."""
 
     def __init__(self) -> None:
         if _sentence_files() is None:

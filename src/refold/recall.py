@@ -26,6 +26,8 @@ from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.long_messages import largest_result
 from refold.core.plan_inputs import Now, effective_for
+from refold.core.search.query import parse_query, tell_mistakes
+from refold.core.search.recalled import FOUND, SOURCES, SUMMARY
 from refold.core.search.terms import limit_query
 from refold.core.stage import handle_of
 from refold.core.stages.removal import describe
@@ -38,7 +40,6 @@ from refold.model.message import (
     Opaque,
     Part,
     Reasoning,
-    Role,
     Text,
     ToolCall,
     ToolResult,
@@ -89,13 +90,6 @@ _PARAMETERS = {
     "additionalProperties": False,
 }
 _HINT = 'call it with {"what": "#m12"} for an original, or {"what": "words that were used"} to search'
-_SOURCES: dict[Role, str] = {
-    "user": "from the user",
-    "assistant": "from the assistant",
-    "tool": "the result of a tool",
-    "system": "from the system prompt",
-    "developer": "from the developer",
-}
 
 
 class RecallQuery(Struct, frozen=True):
@@ -207,17 +201,26 @@ def tell(asked: RecallQuery, found: Mapping[str, Any] | str, state: State, *, ma
         asked = RecallQuery(f"#{asked.what.strip().lstrip('#')}", asked.start)
         message = read_message(found, state.frame.fixed.dialect)
         _check_shown(asked.what, state)
-        head, text = f"{asked.what}, {_SOURCES[message.role]}:", _message_text(message, asked.what)
+        head, text = f"{asked.what}, {SOURCES[message.role]}:", _message_text(message, asked.what)
+    mistakes = "" if is_handle(asked.what) else tell_mistakes(asked.what)
     if not text:
         raise NotFound(
-            "nothing that was said in this conversation fits",
-            hint="try fewer or other words, such as a name, a path or a number, or one handle such as #m12",
+            "nothing that was said in this conversation fits", hint=mistakes or _better_words(asked.what)
         )
+    if mistakes:
+        text = f"{text}\n[{mistakes}]"
     return f"{head}\n{_page(asked, text, room(max_tokens), state.folded.shown.counter)}"
 
 
+def _better_words(what: str) -> str:
+    """What to try where nothing was found."""
+    if parse_query(what).conversation:
+        return "recall looks in this conversation alone: leave `in:` out"
+    return "try fewer or other words, such as a name, a path or a number, or one handle such as #m12"
+
+
 def _head_of(what: str) -> str:
-    return f"{what.strip()}, a summary of earlier messages:" if is_handle(what) else "Found, with handles:"
+    return f"{what.strip()}, {SUMMARY}:" if is_handle(what) else FOUND
 
 
 def _check_shown(handle: str, state: State) -> None:

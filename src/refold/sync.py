@@ -559,6 +559,10 @@ class Engine:
     def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
         return self._run(self._async.search(words, name=name, limit=limit))
 
+    @property
+    def search_problem(self) -> str:
+        return self._async.search_problem
+
     def recall(
         self, name: str, what: str, *, branch: str = "", max_tokens: int = 1_000
     ) -> dict[str, Any] | str:

@@ -486,6 +486,17 @@ async def test_whatever_is_searched_for_gives_results_or_a_clear_word(tmp_path):
         assert reply_of(await sent(chat, "/search before:2001")) == "Nothing that was said fits."
 
 
+async def test_search_says_what_it_does_not_look_at():
+    async with ScriptedUpstream(otherwise=echo) as server, chatting(server) as chat:
+        await sent(chat, "The code is 4417.")
+        assert reply_of(await sent(chat, "/search code in:other")) == (
+            "/search looks in this conversation alone. Leave `in:` out, or use `refold search`."
+        )
+        told = reply_of(await sent(chat, "/search code after:2026-02-31"))
+        assert "The code is 4417." in told
+        assert "after:2026-02-31: there is no such date" in told
+
+
 @pytest.mark.parametrize("wire", FORMATS)
 async def test_recall_shows_calls_and_results(wire):
     script = say(call("read", {"path": "a"}, id="c1")), "Read."

@@ -430,6 +430,35 @@ async def test_words_are_found_in_their_other_forms_and_with_a_typing_error(stor
     assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("the wolves came", "wolf"),
+        ("one wolf came", "wolves"),
+        ("her knives", "knife"),
+        ("deux chevaux", "cheval"),
+        ("un cheval", "chevaux"),
+        ("une lettre sur les chevaux", "le cheval de mon frère"),
+        ("новые дома", "новая"),
+        ("zwei Hunden", "Hunde"),
+        ("due libri", "libro"),
+        ("drie boeken", "boek"),
+        ("hablamos ayer", "hablar"),
+    ],
+)
+async def test_one_word_is_found_in_the_forms_of_every_language(store, said, asked):
+    await say(store, await begin(store), "nothing of it", said)
+
+    assert await seqs(store, asked) == [1]
+
+
+async def test_forms_of_other_languages_are_looked_for_only_where_a_word_is_nowhere(store):
+    await say(store, await begin(store), "the plan", "a plane", "the start", "one star")
+
+    assert await seqs(store, "plan") == [0]
+    assert await seqs(store, "star") == [3]
+
+
 async def test_of_many_misspelt_words_the_first_eight_are_corrected(store):
     words = [
         "harbour",
@@ -470,6 +499,13 @@ async def test_of_many_misspelt_words_the_first_eight_are_corrected(store):
         ('in:"\ud800" storm', []),
         ("3 January 1970", [2]),
         ("1970-01-03", [2]),
+        ("3 Jan 1970", [2]),
+        ("3. Jan. 1970", [2]),
+        ("3 janv. 1970", [2]),
+        ("3 ene 1970", [2]),
+        ("3 gen 1970", [2]),
+        ("3 янв 1970", [2]),
+        ("Jan 3, 1970", [2]),
         ("January 1970", [3, 5, 4, 2, 1, 0]),
         ("3 January 1970 from:assistant", []),
         ("in January", [3]),

@@ -698,6 +698,15 @@ def test_a_name_that_no_store_can_hold_is_not_found(visitor, path):
     assert visitor.get(path).status == 404
 
 
+def test_the_words_of_a_search_are_marked_and_nothing_of_a_message_is_markup(visitor):
+    page = visitor.get("/search?words=Rotterdam").text
+    assert "<mark>Rotterdam</mark>" in page
+    found = visitor.get("/search.json?words=Rotterdam").json()["messages"][0]
+    recall = f"/conversations/{found['conversation']}/recall?what=Rotterdam"
+    assert "<mark>Rotterdam</mark>" in visitor.get(recall).text
+    assert "there is no such date" in visitor.get("/search?words=Rotterdam+after:2026-13").text
+
+
 @pytest.mark.parametrize("path", ["/?words=%00", "/search?words=a%00b", "/search.json?words=%00"])
 def test_a_nul_in_a_search_is_told(visitor, path):
     answer = visitor.get(path)

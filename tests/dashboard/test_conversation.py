@@ -587,6 +587,7 @@ async def test_hostile_text_is_text_on_every_page(evil):
         )
         for url in (
             *("/", "/effect?by=conversation", with_query("/search", words=name)),
+            with_query("/search", words=f"{evil} answer"),
             *(conversation_url(name, *rest) for rest in below),
             conversation_url(name, "recall", what=evil),
         ):

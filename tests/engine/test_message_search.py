@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import refold
+from refold.embeddings import installed
 from refold.engine import message_search
-from tests.embedder import Subjects
+from refold.testing import Refuse, ScriptedUpstream
+from tests.embedder import Failing, Subjects
 
 MANY = 3 * message_search.TOGETHER
 
@@ -187,3 +189,126 @@ async def test_an_embedder_needs_no_least_similarity(tmp_path):
         found = await engine.search("vessel")
         assert "boat" in found[0].text
         assert await engine.find_sessions("vessel")
+
+
+class Hanging(Subjects):
+    """Does not answer for as long as it hangs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs, self.asked = True, 0
+
+    async def embed(self, texts):
+        self.asked += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().embed(texts)
+
+
+async def test_searches_wait_once_for_an_embedder_that_hangs_and_go_by_words(monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(message_search, "WORDS_PATIENCE_S", 0.01)
+    async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=(hanging := Hanging())) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+        await talk.add("the boat at the harbour", {"role": "assistant", "content": "a refund"})
+        assert engine.search_problem == ""
+        for _ in range(3):
+            assert (await engine.search("boat in the old harbour"))[0].handle == "#m0"
+            assert await engine.find_sessions("boat in the old harbour")
+            assert "#m0" in await talk.recall("boat in the old harbour")
+        assert hanging.asked == 1
+        (told,) = [one.getMessage() for one in caplog.records]
+        assert told == (
+            "this search goes by words and not by meaning (TimeoutError). So do those of the next 60 seconds"
+        )
+        assert "searches go by words alone" in engine.search_problem
+        monkeypatch.setattr(message_search, "monotonic", lambda: inf)
+        hanging.hangs = False
+        assert engine.search_problem == ""
+        assert (await engine.search("vessel"))[0].handle == "#m0", "it is asked again later"
+
+
+async def test_a_search_waits_once_for_messages_that_get_no_vector(monkeypatch, tmp_path):
+    class Slow(Hanging):
+        async def embed(self, texts):
+            if len(texts) == 1:
+                return await Subjects.embed(self, texts)
+            return await super().embed(texts)
+
+    waits = []
+
+    async def wait(tasks, *, timeout):  # noqa: ASYNC109
+        waits.append(timeout)
+        return await given(tasks, timeout=0.0)
+
+    given = asyncio.wait
+    async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=Slow()) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+        await talk.add("the boat", {"role": "assistant", "content": "a refund"})
+        with monkeypatch.context() as patched:
+            patched.setattr(message_search.asyncio, "wait", wait)
+            for _ in range(3):
+                await engine.search("ships on the sea")
+    assert waits == [message_search.SEARCH_PATIENCE_S, 0.0, 0.0]
+
+
+async def test_who_asks_for_vectors_is_told_why_there_are_none(tmp_path):
+    async with ScriptedUpstream() as server:
+        spec = f"m-1@{server.url}/v1"
+        async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=spec) as engine:
+            talk = await engine.conversation("talk", model="gpt-4o")
+            await talk.add("the boat")
+            server.script(Refuse(401))
+            with pytest.raises(refold.UpstreamError, match="401"):
+                await engine.embed_messages()
+            assert await engine.embed_messages() == 1
+    async with refold.Engine(f"sqlite:///{tmp_path}/two.db", embedder=Failing()) as engine:
+        talk = await engine.conversation("talk", model="gpt-4o")
+        await talk.add("the boat")
+        with pytest.raises(refold.UpstreamError, match="RuntimeError") as raised:
+            await engine.embed_messages()
+        assert "canaryword" not in str(raised.value)
+
+
+PARAPHRASES = {
+    "food intolerance": "I'm allergic to peanuts, so please keep that in mind for the recipes.",
+    "which city do we live in now": "We moved to Lisbon in March because the rent in Porto was too high.",
+    "child's age": "My daughter starts school in September, she is six.",
+    "plane departure time": "The flight to Tokyo leaves at 9:40 from terminal 2.",
+    "how often are credentials changed": "Our database password rotation happens every ninety days.",
+    "father's operation": "Dad had heart surgery last week and is recovering well.",
+    "what did the pet damage": "The cat knocked over the vase and it broke.",
+    "favourite drink": "I prefer tea over coffee in the morning.",
+}
+
+
+@pytest.mark.skipif(installed() is None, reason="the extra `search` is not installed")
+async def test_a_paraphrase_finds_its_message_by_the_static_vectors(tmp_path):
+    async with refold.Engine(f"sqlite:///{tmp_path}/one.db", model="gpt-4o") as engine:
+        talk = await engine.conversation("talk")
+        await talk.add(*PARAPHRASES.values(), "Every operation of the plane is paid for at this age.")
+        for number, words in enumerate(PARAPHRASES):
+            found = await engine.search(words, limit=20)
+            assert f"#m{number}" in [one.handle for one in found], words
+            assert f"#m{number}" in await talk.recall(words), words
+            assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+            has_words = [bool(one.marks) for one in found]
+            if len(words.split()) == 2:
+                assert has_words == sorted(has_words, reverse=True), "what is only near follows"
+        assert await engine.search("qwrtzp lkjh") == []
+        assert [one.handle for one in await engine.search("tea coffee")] == ["#m7"], "all words are there"
+
+
+async def test_results_are_in_the_order_of_their_scores_whatever_the_branches(store):
+    async with refold.Engine(store, model="gpt-4o") as engine:
+        talk = await engine.conversation("talk")
+        for number in range(8):
+            await talk.add(
+                "boat " * (1 + number % 3) + f"and {number}", {"role": "assistant", "content": "Yes."}
+            )
+        for at in (3, 9, 15):
+            branch = await engine.fork("talk", at, branch=talk.branch)
+            other = await engine.conversation("talk", branch=branch)
+            await other.add("boat and 2", "boat boat and 7", {"role": "assistant", "content": "boat and 5"})
+        for query in ("boat", "boat 7", "boat and 5"):
+            scores = [one.score for one in await engine.search(query, limit=50)]
+            assert scores == sorted(scores, reverse=True)

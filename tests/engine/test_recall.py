@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from refold.engine.engine import Engine
@@ -75,3 +77,103 @@ async def test_other_branches_do_not_crowd_out_what_a_branch_has(store):
     assert (await talk.recall("zebra")).startswith("#m3 assistant: The zebra, whose name is Marty")
     assert "Marty" not in await fork.recall("zebra")
     assert (await fork.recall("cafe")).startswith("#m2 user: "), "what it shares is its own"
+
+
+def handles(text: str) -> list[str]:
+    return re.findall(r"^#m[0-9]+", text, re.MULTILINE)
+
+
+@pytest.mark.feature("N2")
+async def test_recall_and_the_tool_follow_the_ranking_of_search(store):
+    engine = Engine(store, window=100_000)
+    talk = await engine.conversation("chat", model="gpt-4o")
+    for number in range(12):
+        filler = f"Number {number} of the list is about something else. " * (number % 4)
+        words = ("harbour", "painted boats", "the harbour master paints", "boat", "a painter")[number % 5]
+        await talk.add(f"{filler}{words}", {"role": "assistant", "content": f"{words} {filler}"})
+    for query in ("painted boats harbour", "harbour master", "boat", "what did the painter paint"):
+        ranked = [hit.handle for hit in await engine.search(query, name="chat", limit=50)]
+        shown = handles(await talk.recall(query))
+        assert len(shown) > 3
+        assert shown == ranked[: len(shown)], query
+        told = handles(await answer_recall(talk, {"what": query}))
+        assert told == ranked[: len(told)], query
+
+
+CALLS = {
+    "chat": lambda words, said: [
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {
+                    "id": "a",
+                    "type": "function",
+                    "function": {"name": "recall", "arguments": f'{{"what": "{words}"}}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": said},
+    ],
+    "anthropic": lambda words, said: [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "tool_use", "id": "a", "name": "mcp__refold__recall", "input": {"what": words}}
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": said}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("wire", CALLS)
+@pytest.mark.parametrize("is_old", [False, True], ids=["now", "indexed before"])
+async def test_an_original_is_found_and_not_the_recalls_of_it(store, monkeypatch, wire, is_old):
+    engine = Engine(store, window=100_000, format=wire)
+    talk = await engine.conversation("chat", model="gpt-4o")
+    said = "The night boat from Vik leaves at 02:30."
+    await talk.add(said, {"role": "assistant", "content": "Noted."})
+    if is_old:
+        monkeypatch.setattr("refold.stores.search.is_recall", lambda part: False)
+    for words in ("night boat Vik", "#m0", "boat leaves"):
+        answer = await answer_recall(talk, {"what": words})
+        await talk.add("When?", *CALLS[wire](words, answer), {"role": "assistant", "content": "At night."})
+    for query in ("night boat Vik", "boat", "night boat", '"night boat"', "02:30"):
+        found = await engine.search(query)
+        assert found[0].handle == "#m0", query
+        assert [one.text for one in found if said in one.text] == [f"#m0 user: {said}"], query
+        assert (await talk.recall(query)).startswith("#m0 user:"), query
+        assert (await talk.recall(query)).count(said) == 1, query
+
+
+async def test_a_tool_of_the_client_that_reads_a_file_about_recalls_is_found(store):
+    engine = Engine(store, window=100_000)
+    talk = await engine.conversation("chat", model="gpt-4o")
+    call, result = CALLS["chat"]("x", "line 1\nFound, with handles:\n#m0, from the user:\nzebra")
+    call["tool_calls"][0]["function"] = {"name": "recall", "arguments": '{"id": "walrus"}'}
+    await talk.add("Read it.", call, result)
+    assert [one.handle for one in await engine.search("zebra")] == ["#m2"]
+    assert [one.handle for one in await engine.search("walrus")] == ["#m1"]
+
+
+async def test_another_conversation_is_never_searched_by_recall(store):
+    talk = await began(store)
+    await began(store, name="other")
+    assert await talk.recall("cafe in:other") == ""
+    assert await talk.search("cafe in:other") == ""
+    assert "#m2" in await talk.recall("cafe in:chat")
+    assert "leave `in:` out" in await answer_recall(talk, {"what": "cafe in:other"})
+
+
+async def test_a_field_that_nothing_meets_finds_nothing(store):
+    talk = await began(store)
+    for query in ("cafe -straße", 'cafe "no such words"', "cafe from:tool", "cafe before:2001"):
+        assert await talk.recall(query) == "", query
+
+
+async def test_the_model_is_told_about_a_date_that_there_is_not(store):
+    talk = await began(store)
+    for field in ("after:2026-13", "before:2026-02-31", "after:2026/05/01"):
+        told = await answer_recall(talk, {"what": f"cafe {field}"})
+        assert "#m2" in told
+        assert f"[{field}: there is no such date" in told

@@ -137,8 +137,8 @@ async def test_a_search_names_the_conversation_and_the_handle_that_open_what_it_
         within = await ask("search", words="gauge Vik 0873", conversation="tides", limit=1)
         nothing = await ask("search", words="rhubarb", conversation="tides")
 
-    assert everywhere == "recipes\n#m0 user: How much rhubarb goes into the pie?"
-    assert within.startswith("tides\n#m2 ")
+    assert everywhere == "Found, with handles:\nrecipes\n#m0 user: How much rhubarb goes into the pie?"
+    assert within.startswith("Found, with handles:\ntides\n#m2 ")
     assert f"0873: the gauge at Vik reads {873 * 37 % 1000} mm" in within
     assert nothing.startswith("Nothing that was said")
 
@@ -244,7 +244,7 @@ async def test_a_message_of_another_branch_is_opened_there(tmp_path):
         await newer.add({"role": "assistant", "content": "South, through the orchard."})
     async with in_process(path) as ask:
         for words, place in (("lighthouse", "North, by the old"), ("orchard", "South, through the")):
-            head, _, text = (await ask("search", words=words)).partition("\n")
+            _, head, text = (await ask("search", words=words)).split("\n", 2)
             found = re.fullmatch(r"plans(?: \(branch (\w+)\))?", head)
             said = await ask("recall", conversation="plans", handle=text[:3], branch=found[1] or "")
 
@@ -324,3 +324,38 @@ async def test_a_date_without_words_lists_what_was_said_then(store):
         assert "rhubarb" in await ask("search", words="after:2020", conversation="recipes")
         nothing = await ask("search", words="before:2001")
     assert nothing == "Nothing was said at this time. Days begin at midnight UTC."
+
+
+def test_half_of_a_pair_in_a_request_gets_an_answer(store):
+    def request(number: int, words: str) -> str:
+        arguments = f'{{"name": "search", "arguments": {{"words": "{words}"}}}}'
+        return f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {arguments}}}'
+
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": start}),
+        '{"jsonrpc": "2.0", "method": "notifications/initialized"}',
+        request(1, "rhubarb \\ud800"),
+        request(2, "\\udc00\\ud83d\\ude00 rhubarb \\uD83D"),
+        request(3, "rhubarb \\\\ud800"),
+    ]
+    argv = [sys.executable, "-m", "refold", "mcp", "--store", f"sqlite:///{store}"]
+    with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        server.stdin.write("\n".join([*lines, ""]))
+        server.stdin.flush()
+        answers = [json.loads(server.stdout.readline()) for _ in range(4)]
+        server.stdin.close()
+
+    assert sorted(one["id"] for one in answers) == [0, 1, 2, 3]
+    for one in answers:
+        if one["id"]:
+            assert "rhubarb goes into the pie" in one["result"]["content"][0]["text"]
+
+
+async def test_an_assistant_is_told_about_a_date_that_there_is_not(store):
+    async with in_process(store) as ask:
+        told = await ask("search", words="rhubarb after:2026-13")
+    assert told.startswith("Found, with handles:\nrecipes\n#m0 user: ")
+    assert told.endswith(
+        "[after:2026-13: there is no such date, so it restricts nothing; dates look like 2026, 2026-05 or 2026-05-31]"
+    )

@@ -34,7 +34,7 @@ class _ReadCounter(list[tuple[tuple[str, ...], int]]):
 def test_the_spellings_of_a_misspelt_word_are_not_compared_with_every_message():
     (instead,) = parse_query("harbuor").terms[0].alternatives()
     groups = _ReadCounter([(phrase, 0) for phrase in instead.phrases] + [(("night", "boat"), 1)])
-    positions = {"harbour": [1, 7], "night": [2, 5], "boat": [3, 9]}
+    positions = '{"harbour": [1, 7], "night": [2, 5], "boat": [3, 9]}'
     rows = [("talk", "main", seq, 9, positions, 0.0) for seq in range(50)]
 
     found = count_positions(rows, groups, 2, lambda _: 0.0)

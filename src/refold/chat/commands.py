@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from refold.chat.holder import is_held
 from refold.chat.tools import problem_of
+from refold.core.search.query import parse_query, tell_mistakes
 from refold.core.stage import handle_of
 from refold.engine.conversation import Conversation
 from refold.engine.events import CompactionEnd, compaction, pruning, short
@@ -469,7 +470,10 @@ async def _search(call: CommandCall) -> str:
     if not call.arguments:
         return "Give words to look for."
     found = await call.conversation.search(call.arguments, max_tokens=FOUND_TOKENS)
-    return found or "Nothing that was said fits."
+    named = parse_query(call.arguments).conversation
+    if named not in {"", call.conversation.id}:
+        return "/search looks in this conversation alone. Leave `in:` out, or use `refold search`."
+    return "\n".join(filter(None, (found or "Nothing that was said fits.", tell_mistakes(call.arguments))))
 
 
 async def _help(call: CommandCall) -> str:

@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 
 from refold import svg
 from refold.core.fold import FoldedBranch
+from refold.core.search.query import tell_mistakes
 from refold.core.stage import Edit, handle_of
 from refold.dashboard import text
 from refold.dashboard.app import CONVERSATION, Redirect, RenderedPage, Visit, conversation_url
@@ -855,6 +856,7 @@ async def recall(visit: Visit) -> RenderedPage | Redirect:
         "original": None,
         "found": [],
         "problem": "",
+        "notes": [],
     }
     if what and is_handle(what):
         try:
@@ -870,6 +872,7 @@ async def recall(visit: Visit) -> RenderedPage | Redirect:
     elif what:
         hits = await engine.search(what, name=visit.name, limit=20)
         data["found"] = [structs.asdict(one) for one in hits]
+        data["notes"] = [one for one in (tell_mistakes(what), engine.search_problem) if one]
     page = _branch_links(visit, head.branch, await _branches(engine, visit.name))
     return RenderedPage("conversation_recall.html", data, f"Recall in {visit.name}", page=page)
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.core.search.query import tell_mistakes
 from refold.dashboard.app import Redirect, RenderedPage, Visit, conversation_url
 from refold.dashboard.text import dollars, plural
 from refold.dashboard.workspace import Workspace
@@ -279,7 +280,10 @@ async def search(visit: Visit) -> RenderedPage | Redirect:
             )
             for name, one in found
         ]
-    data = {"words": words, "conversations": names, "messages": messages, "sessions": sessions}
+    notes = [one for one in (tell_mistakes(words), workspace.engine.search_problem) if one]
+    data = {
+        "words": words, "conversations": names, "messages": messages, "sessions": sessions, "notes": notes,
+    }  # fmt: skip
     return RenderedPage("search.html", data, "Search")
 
 

@@ -7,7 +7,7 @@ text, so that a name cannot look like another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,15 @@ _HIDDEN = re.compile("[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b
 def shown(value: object) -> str:
     """A text of a user with its hidden characters spelt out."""
     return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(value))
+
+
+def marked(text: str, marks: Sequence[tuple[int, int]]) -> list[tuple[str, bool]]:
+    """A text in parts, each with whether it is marked. Hidden characters are spelt out after the cut, which changes offsets."""
+    parts, at = list[tuple[str, bool]](), 0
+    for start, end in marks:
+        parts += [(shown(text[at:start]), False), (shown(text[start:end]), True)]
+        at = end
+    return [*parts, (shown(text[at:]), False)]
 
 
 def clipped(value: object, most: int = 80) -> str:
@@ -81,6 +90,7 @@ def plural(count: int, word: str) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     "shown": shown,
     "clipped": clipped,
+    "marked": marked,
     "number": number,
     "short": short,
     "dollars": dollars,

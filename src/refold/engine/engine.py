@@ -55,7 +55,7 @@ from refold.engine.journal import (
     read_learned,
 )
 from refold.engine.message_search import TurnVectors, UnboundedEmbedder, find_messages, is_able
-from refold.engine.recall import RECENT_CALLS, holds_all, newest_reply, passage
+from refold.engine.recall import PASSAGE, RECENT_CALLS, holds_all, is_copy, newest_reply, passage
 from refold.engine.retention import (
     MAX_SHARE,
     HeldBack,
@@ -110,8 +110,6 @@ OFF = "off"
 """The key of the setting with the names of the conversations that are switched off."""
 COPIES = 4
 """Branches of one conversation that hold the same message: the store is asked for so many times as much."""
-PASSAGE = 80
-"""Tokens of each message that a search found: a few lines, and its handle opens the rest."""
 
 
 class FoundMessage(Struct, frozen=True):
@@ -699,6 +697,7 @@ class Engine:
         Words count in all their forms, and stop words only if there is nothing else. `"a phrase"` must occur
         as it is, `-word` must not; `in:NAME`, `from:user`, `after:2026-05-31` and `before:2026-06` restrict
         the messages. Of a longer text, the first 1,000 characters are words to look for.
+        With an embedder, messages that are near in meaning take part; `search_problem` says if they do not.
         """
         check_text(words, "words")
         check_text(name, "name")
@@ -715,15 +714,26 @@ class Engine:
                 branches[hit.conversation] = latest.branch if latest else ""
             head, message = messages.get((hit.branch, hit.seq), (None, None))
             body = message.body if message else b""
+            if head is not None and message is not None:
+                is_repeated: bool = await run_text_work(len(body), is_copy, message, head)
+                if is_repeated:
+                    continue
             key = hit.conversation, sha256(body or f"{hit.branch} {hit.seq}".encode()).digest()
-            if key not in found or hit.branch == branches[hit.conversation]:
+            if key not in found:
                 found[key] = hit, head, message
+            elif hit.branch == branches[hit.conversation]:
+                found[key] = structs.replace(hit, score=found[key][0].score), head, message
         for reply in await self._newest_replies(words, name) if len(found) < most else ():
             hit, _, stored = reply
             found.setdefault((hit.conversation, sha256(stored.body if stored else b"").digest()), reply)
         best = [*found.values()][:most]
         sessions = await self.store.holding(self.owner, [(hit.branch, hit.seq) for hit, _, _ in best])
         return [await self._found(*one, words, sessions) for one in best]
+
+    @property
+    def search_problem(self) -> str:
+        """Why searches go by words alone for now, although there is an embedder; empty if they do not."""
+        return self._meaning.problem
 
     async def _stored(
         self, hits: Sequence[SearchHit]
@@ -842,6 +852,7 @@ class Engine:
 
         Raises:
             ConfigError: the embedder gives no vectors that can be used.
+            UpstreamError: the embedder failed, such as an endpoint that refuses the key.
         """
         turns = self._meaning.turns
         return await turns.catch_up(is_asked=True) if turns is not None else 0

@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, structs
 
 from refold.core.search.query import Query, parse_query
-from refold.core.search.rank import MessagePlace, fuse
+from refold.core.search.rank import MessagePlace, follow, fuse
 from refold.core.search.vectors import code_rows, cosines, nearest_of, pack, read_vectors, window_text
 from refold.engine.known_secrets import KnownSecrets, without_secrets
-from refold.model.errors import ConfigError, Damaged, StoreError
+from refold.model.errors import ConfigError, Damaged, RefoldError, StoreError, UpstreamError
 from refold.ports.models import Embedder
 from refold.ports.records import Head, SearchHit, StoredMessage, TurnBlock, TurnCodes, TurnGap, read_body
 from refold.ports.store import Store
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _log = logging.getLogger("refold")
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 TOGETHER = 32
 """New messages that are embedded together, in the background: one transaction for so many costs an append next to nothing."""
@@ -43,8 +47,14 @@ RESTS = 9.0
 waits for it."""
 PAGE = 64
 """Most messages of a block: as many texts as every provider takes in one request."""
+WORDS_PATIENCE_S = 2.0
+"""Longest time that a search waits for the vector of its words: four times what a provider usually takes."""
+LOCAL_PATIENCE_S = 30.0
+"""That for an embedder of this package on this machine: it never hangs, and loads its files for the first text."""
 SEARCH_PATIENCE_S = 3.0
-"""Longest time that a search waits for the vectors of the newest messages, and of its words. It goes on without them."""
+"""Longest time that a search waits for the vectors of the newest messages. It goes on without them."""
+PAUSE_S = 60.0
+"""Time after such a wait was in vain in which no search waits again."""
 PATIENCE_S = 60.0
 """Timeout for the vectors of one block, in the background."""
 FUSED = 100
@@ -57,6 +67,13 @@ MOST_BYTES = 64_000_000
 """Signs that stay in memory, of the conversations that were searched last: 32 bytes for a message with the static vectors, so those of
 two million. Of more messages the oldest are found by their words alone."""
 GAPS = 100
+MOST_LIKE = 5
+"""Messages that follow those with words of the query because they are the nearest, though not near enough to be merged."""
+LIKE_SHARE = 0.6
+"""Least share of the cosine of the best of them that such a message has. Of fourteen paraphrases that share no word with their message, static vectors
+put twelve among the messages above it."""
+LEAST_LIKE = 0.1
+"""Least cosine of such a message. Words that are none (`qwrtzp lkjh`) stay below it in a small store."""
 
 
 class UnboundedEmbedder:
@@ -76,12 +93,56 @@ class UnboundedEmbedder:
         return await self._embedder.embed(texts)
 
 
+class QueryVectors:
+    """The vectors of search words. An embedder that does not answer in time is left alone for a while: searches go by words then."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._last: tuple[str, bytes] = "", b""
+        self._paused_until_s = 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why searches go by words alone for now; empty if they do not."""
+        is_paused = monotonic() < self._paused_until_s
+        return (
+            "the embedder did not answer in time, so searches go by words alone for a while"
+            if is_paused
+            else ""
+        )
+
+    async def vector(self, words: str) -> bytes:
+        """Return the vector of search words; empty if the embedder fails or is left alone."""
+        words = valid_text(words)
+        if self.problem:
+            return b""
+        if words != self._last[0]:  # a search for sessions asks twice
+            try:
+                is_local = getattr(self._embedder, "is_local", False)
+                async with asyncio.timeout(LOCAL_PATIENCE_S if is_local else WORDS_PATIENCE_S):
+                    found = await self._embedder.embed([words])
+                self._last = words, read_vectors(found, 1)[0]
+            except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the search goes on by words
+                self._tell(error)
+                return b""
+        return self._last[1]
+
+    def _tell(self, error: Exception) -> None:
+        later = "The next one tries again"
+        if isinstance(error, TimeoutError):
+            self._paused_until_s = monotonic() + PAUSE_S
+            later = f"So do those of the next {PAUSE_S:.0f} seconds"
+        _log.warning("this search goes by words and not by meaning (%s). %s", name_failure(error), later)
+
+
 class TurnVectors:
     """The vectors of one owner's messages, by one embedder."""
 
     def __init__(self, store: Store, owner: str, embedder: Embedder) -> None:
         self._store, self._owner, self._embedder = store, owner, embedder
         self.secrets = KnownSecrets(store, owner)
+        self.queries = QueryVectors(embedder)
+        self._hasty_until_s = 0.0
         self._waiting = 0
         self._noted_s = 0.0
         self._task: asyncio.Task[int] | None = None
@@ -116,6 +177,8 @@ class TurnVectors:
 
         Raises:
             ConfigError: somebody asked for it, and the embedder gives no vectors that can be used.
+            UpstreamError: somebody asked for it, and the embedder failed.
+            StoreError: somebody asked for it, and the store failed.
         """
         self._hurry.set()
         async with self._lock:
@@ -157,8 +220,13 @@ class TurnVectors:
                     if gap.first < gap.last:
                         break
         except Exception as error:
-            if is_asked and isinstance(error, ConfigError):
+            if is_asked and isinstance(error, RefoldError):
                 raise
+            if is_asked:
+                raise UpstreamError(
+                    f"the embedder failed ({type(error).__name__})",
+                    hint="what has a vector already is kept; messages without one are found by their words",
+                ) from error
             # An embedder may raise anything; the messages wait for the next time.
             # A store that fails, or was closed, tells the one who adds messages.
             level = logging.DEBUG if isinstance(error, StoreError) else logging.WARNING
@@ -198,35 +266,34 @@ class TurnVectors:
 
     async def nearest(
         self, words: str, *, conversation: str, line: dict[str, int], limit: int = FUSED
-    ) -> list[NearMessage]:
+    ) -> NearestMessages:
         """The messages that are nearest to some words; `line` restricts them to branches, each up to a number. None if the embedder
         fails.
         """
-        await asyncio.wait({self.begin()}, timeout=SEARCH_PATIENCE_S)
-        try:
-            async with asyncio.timeout(SEARCH_PATIENCE_S):
-                (vector,) = read_vectors(await self._embedder.embed([valid_text(words)]), 1)
-        except Exception as error:  # noqa: BLE001 - an embedder may raise anything; the search goes on by words
-            _log.warning(
-                "this search goes by words and not by meaning (%s). The next one tries again",
-                name_failure(error),
-            )
-            return []
+        vector = await self.queries.vector(words)
         if not vector:
-            return []
+            return NearestMessages()
+        await self._wait_for_newest()
         scope = await self._read_codes(conversation)
         found = await run_text_work(scope.size, scope.nearest, vector, line)
         size = len(vector) // 4
         near = await self._store.turn_vectors(self._owner, [place for place, _, _ in found], size)
         kept = [one for one in found if len(near.get(one[0], b"")) == size]
         scores = cosines(vector, [near[place] for place, _, _ in kept])
-        scored = sorted(zip(scores, kept, strict=True), key=lambda one: (-one[0], one[1][0]))
+        scored = sorted(zip(scores, kept, strict=True), key=lambda one: (-one[0], one[1][0]))[:limit]
         least = float(getattr(self._embedder, "least_message", self._embedder.least))
-        return [
-            NearMessage(conversation, place, score)
-            for score, (_, conversation, place) in scored[:limit]
-            if score >= least
-        ]
+        messages = [(score, NearMessage(name, place, score)) for score, (_, name, place) in scored]
+        return NearestMessages(
+            [one for score, one in messages if score >= least],
+            [one for score, one in messages if least > score >= LEAST_LIKE],
+        )
+
+    async def _wait_for_newest(self) -> None:
+        """Wait for the vectors of the newest messages, unless a search did so in vain a moment ago."""
+        is_patient = monotonic() >= self._hasty_until_s
+        _, missing = await asyncio.wait({self.begin()}, timeout=SEARCH_PATIENCE_S if is_patient else 0.0)
+        if missing and is_patient:
+            self._hasty_until_s = monotonic() + PAUSE_S
 
     async def _read_codes(self, conversation: str) -> _Scope:
         """The signs of all vectors of a conversation, or of all; only what is new is read."""
@@ -252,6 +319,20 @@ class NearMessage(Struct, frozen=True):
     conversation: str
     place: MessagePlace
     score: float
+
+
+class NearestMessages(Struct, frozen=True):
+    """The messages that are nearest to a query, each list best first."""
+
+    near: Sequence[NearMessage] = ()
+    """Near enough to be merged with the messages that have words of the query."""
+    like: Sequence[NearMessage] = ()
+    """Others, of which a few follow where the words find too little."""
+
+    def likest(self, known: Collection[MessagePlace] = ()) -> list[NearMessage]:
+        """The few to show beside those that are known: the best, and what is nearly as near."""
+        others = [one for one in (*self.near, *self.like) if one.place not in known][:MOST_LIKE]
+        return [one for one in others if one.score >= LIKE_SHARE * others[0].score]
 
 
 class _Rows(Struct, frozen=True):
@@ -356,24 +437,35 @@ async def find_messages(
 ) -> list[SearchHit]:
     """Messages by words and, if there is an embedder, by meaning, best first.
 
-    Meaning takes part in a query of three words or more, and in one without fields whose words no message has. It takes no part where a
-    phrase must occur or must not. A message that has all of the words comes before every other.
+    Meaning takes part in a query of three words or more, and in one without fields whose words no message has all of. It takes no part
+    where a phrase must occur or must not. A message that has all of the words comes before every other, and messages that are only
+    the nearest come last.
     """
-    most = limit if turns is None else max(limit, FUSED)
-    hits = await store.search(owner, words, conversation=conversation, branch=branch, limit=most)
-    near = (
-        await near_messages(store, owner, turns, words, hits, conversation=conversation, branch=branch)
-        if turns
-        else []
-    )
-    if not near:
-        return hits[:limit]
+    query, most = parse_query(words), limit if turns is None else max(limit, FUSED)
+    by_words = store.search(owner, words, conversation=conversation, branch=branch, limit=most)
+    if turns is None or not has_meaning(query):
+        return (await by_words)[:limit]
+    by_meaning = near_messages(store, owner, turns, words, conversation=conversation, branch=branch)
+    if query.takes_neighbours:
+        hits, found = await _both(by_words, by_meaning)
+    else:
+        hits, found = await by_words, NearestMessages()
+        if _has_room(query, hits, limit):
+            found = await by_meaning
+        else:
+            by_meaning.close()
+            return hits[:limit]
     known = {(hit.branch, hit.seq): hit.conversation for hit in hits}
-    names = {one.place: one.conversation for one in near} | known
-    whole = [(hit.branch, hit.seq) for hit in hits if hit.is_whole]
+    names = {one.place: one.conversation for one in (*found.near, *found.like)} | known
+    near = found.near if query.takes_neighbours or not hits else ()
+    ranked = [((hit.branch, hit.seq), hit.score) for hit in hits]
+    if near:
+        whole = [(hit.branch, hit.seq) for hit in hits if hit.is_whole]
+        ranked = fuse([*known], [one.place for one in near], whole)
+    ranked = follow(ranked, [one.place for one in found.likest({place for place, _ in ranked})])
     return [
         SearchHit(conversation=names[place], branch=place[0], seq=place[1], score=score)
-        for place, score in fuse([*known], [one.place for one in near], whole)[:limit]
+        for place, score in ranked[:limit]
     ]
 
 
@@ -382,21 +474,22 @@ async def near_messages(
     owner: str,
     turns: TurnVectors,
     words: str,
-    by_words: Sequence[object],
     *,
     conversation: str = "",
     branch: Head | None = None,
-) -> list[NearMessage]:
-    """The messages that are nearest to a query and that its fields allow, if meaning takes part in it; `by_words` are its matches by
-    words.
-    """
+) -> NearestMessages:
+    """The messages that are nearest to a query and that its fields allow."""
     query = parse_query(words)
-    if not query.looks_in(conversation) or not _has_meaning(query, by_words):
-        return []
+    if not query.looks_in(conversation):
+        return NearestMessages()
     line = await _line(store, branch) if branch else {}
     asked = " ".join(" ".join(term.phrases[0]) for term in query.terms) if query.has_fields else words
-    near = await turns.nearest(asked, conversation=conversation or query.conversation, line=line)
-    return await _matching(store, owner, query, near) if query.is_dated or query.role else near
+    found = await turns.nearest(asked, conversation=conversation or query.conversation, line=line)
+    like = found.like if len(query.terms) > 1 else ()  # one word is a name or a number as often as a subject
+    if query.is_dated or query.role:
+        near, like = [await _matching(store, owner, query, some) for some in (found.near, like)]
+        return NearestMessages(near, like)
+    return NearestMessages(found.near, like)
 
 
 def name_failure(error: Exception) -> str:
@@ -409,11 +502,27 @@ def valid_text(words: str) -> str:
     return words.encode("utf-8", "replace").decode()
 
 
-def _has_meaning(query: Query, hits: Sequence[object]) -> bool:
-    """Whether meaning takes part in a search that has these matches by words."""
-    if query.required or query.excluded or query.spans or not query.terms:
-        return False
-    return query.takes_neighbours or not (hits or query.is_dated or query.role)
+def has_meaning(query: Query) -> bool:
+    """Whether meaning may take part in a search: not where a phrase must occur or must not, nor where there are no words."""
+    return not (query.required or query.excluded or query.spans) and bool(query.terms)
+
+
+def _has_room(query: Query, hits: Sequence[SearchHit], limit: int) -> bool:
+    """Whether messages that are near in meaning are added to these matches of a query of a word or two, which wants the messages that
+    hold them.
+    """
+    if not hits:
+        return not (query.is_dated or query.role)
+    return len(query.terms) > 1 and len(hits) < limit and not hits[0].is_whole
+
+
+async def _both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Wait for two results that are made at the same time. If one fails, the other is not waited for."""
+    beside = asyncio.create_task(other)
+    try:
+        return await one, await beside
+    finally:
+        beside.cancel()
 
 
 async def _line(store: Store, head: Head) -> dict[str, int]:

@@ -2,23 +2,22 @@
 
 A handle names a position in the branch, and messages are never deleted from a branch, so every handle that
 was ever shown keeps working. Messages in memory are returned at once; others are read from the store. Words
-are searched in the store, which matches more loosely than the choice of passages does: a message that the
-store found is never dropped for that.
+are searched in the store, and the passages follow its ranking, which is that of every other search.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from operator import itemgetter
 
 from msgspec import Struct
 
 from refold.core.digest.facts import Facts, index_message, text_of
-from refold.core.digest.search import excerpt, find, messages_with_terms
+from refold.core.digest.search import excerpt
 from refold.core.fold import FoldedBranch
 from refold.core.measure import CharacterEstimate
-from refold.core.search.query import parse_query, spelt_words
+from refold.core.search.query import Query, parse_query, spelt_words
+from refold.core.search.recalled import is_recall_alone
 from refold.core.stage import handle_of, part_of
 from refold.engine import actions
 from refold.engine.arguments import check_text
@@ -39,6 +38,8 @@ MOST_HITS = 40
 """Messages that are read for a search: the passages of more would not fit into a readable answer."""
 RECENT_CALLS = 100
 """Calls of a conversation among which the newest of a branch is looked for."""
+PASSAGE = 80
+"""Tokens of each message that a search found: a few lines, and its handle opens the rest."""
 LEAST_EXCERPT = 40
 """Tokens that must be left for one more message: a handle with a line of text."""
 
@@ -150,8 +151,12 @@ async def recall(journal: Journal, state: State, handle: str) -> Message | Summa
 
 
 async def search(journal: Journal, state: State, query: str, *, max_tokens: int) -> str:
-    """Return passages of the whole conversation that match the words, each with its handle."""
-    store, head = journal.store, journal.head
+    """Return passages of the whole conversation that match the words, each with its handle, best first. `in:` with another
+    conversation finds nothing.
+    """
+    store, head, parsed = journal.store, journal.head, parse_query(query)
+    if parsed.conversation not in {"", head.conversation}:
+        return ""
     found = await find_messages(
         store,
         head.owner,
@@ -165,15 +170,21 @@ async def search(journal: Journal, state: State, query: str, *, max_tokens: int)
     # question first.
     numbers = [hit.seq for hit in found if hit.seq < state.folded.asking]
     rows = await store.pick(head, numbers)
-    window, counter = state.frame.budget.window, state.folded.shown.counter
+    counter = state.folded.shown.counter
+    # What is in memory alone is not in the store's index, and knows no fields.
+    has_rest = not (journal.keeps_content and parsed.has_fields)
 
     def find_passages() -> str:
         messages, damaged = _readable(rows, head)
         note = f"{', '.join(map(handle_of, damaged))} [damaged: cannot be read]" if damaged else ""
         room = max_tokens - (counter.text(f"\n{note}") if note else 0)
-        ranked = [(seq, messages[seq]) for seq in numbers if seq in messages]
-        passages = _passages(ranked, query, budget=room, window=window, counter=counter) if ranked else ""
-        passages = passages or actions.search(state, query, max_tokens=room)
+        # An index of an earlier version has the answers of recalls, which repeat the originals.
+        ranked = [
+            (seq, messages[seq]) for seq in numbers if seq in messages and not is_recall_alone(messages[seq])
+        ]
+        passages = _passages(ranked, parsed, budget=room, counter=counter)
+        if not passages and has_rest:
+            passages = actions.search(state, query, max_tokens=room)
         return "\n".join(filter(None, (passages, note)))
 
     return await run_text_work(sum(len(one.body) for one in rows) + state.text_size, find_passages)
@@ -250,6 +261,17 @@ def holds_all(stored: StoredMessage, head: Head, words: str) -> bool:
     return bool(wanted) and all(word in text for word in wanted)
 
 
+def is_copy(stored: StoredMessage, head: Head) -> bool:
+    """Whether a stored message only repeats others: recalls and their answers. A damaged one is none."""
+    if stored.role == "user" and b"tool_result" not in stored.body:  # the usual message needs no parsing
+        return False
+    try:
+        message = read_stored(stored, head)
+    except Damaged:
+        return False
+    return message is not None and is_recall_alone(message)
+
+
 def passage(stored: StoredMessage, head: Head, query: str, *, max_tokens: int) -> str:
     """Return the passage of one stored message that matches the words; empty if its content is not stored.
 
@@ -259,9 +281,13 @@ def passage(stored: StoredMessage, head: Head, query: str, *, max_tokens: int) -
     message = read_stored(stored, head)
     if message is None:
         return ""
-    words = spelt_words(_texts(message), parse_query(query))
-    facts = index_message(Facts(), message, stored.seq)
-    return excerpt(facts, [(stored.seq, message)], words, budget=max_tokens, counter=CharacterEstimate())
+    return _excerpt(stored.seq, message, parse_query(query), budget=max_tokens, counter=CharacterEstimate())
+
+
+def _excerpt(seq: int, message: Message, query: Query, *, budget: int, counter: TokenCounter) -> str:
+    """Return the passage of one message that matches a query, or its beginning."""
+    facts, words = index_message(Facts(), message, seq), spelt_words(_texts(message), query)
+    return excerpt(facts, [(seq, message)], words, budget=budget, counter=counter)
 
 
 def _texts(message: Message) -> list[str]:
@@ -269,26 +295,20 @@ def _texts(message: Message) -> list[str]:
 
 
 def _passages(
-    messages: Sequence[tuple[int, Message]], query: str, *, budget: int, window: int, counter: TokenCounter
+    messages: Sequence[tuple[int, Message]], query: Query, *, budget: int, counter: TokenCounter
 ) -> str:
-    """Return passages of the messages, best first: literal matches first, then excerpts of the rest while
-    there is room, in the order of the messages.
+    """Return passages of the messages in their order, as many as fit. The messages share the room: each gets at least a few lines,
+    and what one leaves is for those after it.
     """
-    parsed, facts = parse_query(query), Facts()
-    for seq, message in sorted(messages, key=itemgetter(0)):
-        facts = index_message(facts, message, seq)
-    words = " ".join(" ".join(term.phrases[0]) for term in parsed.terms) if parsed.has_fields else query
-    known = messages_with_terms(facts, words)
-    found = find(facts, words, budget=budget, window=window, counter=counter) if known else ""
-    others, left = messages, budget
-    if found:
-        others = [one for one in messages if one[0] not in known]
-        left = budget - counter.text(f"{found}\n")
-        if left < LEAST_EXCERPT:
-            return found
-    spelt = spelt_words((text for _, message in others for text in _texts(message)), parsed)
-    rest = excerpt(facts, others, spelt, budget=left, counter=counter)
-    return "\n".join(filter(None, (found, rest)))
+    passages, left = list[str](), budget
+    for place, (seq, message) in enumerate(messages):
+        if passages and left < LEAST_EXCERPT:
+            break
+        room = min(left, max(PASSAGE, left // (len(messages) - place)))
+        if found := _excerpt(seq, message, query, budget=room, counter=counter):
+            passages.append(found)
+            left -= counter.text(f"{found}\n")
+    return "\n".join(passages)
 
 
 async def _summary(journal: Journal, state: State, place: Handle) -> Summary:

@@ -17,7 +17,14 @@ from refold.core.search.query import parse_query
 from refold.core.search.rank import fuse_sessions
 from refold.core.search.vectors import read_vectors
 from refold.engine.known_secrets import KnownSecrets, without_secrets
-from refold.engine.message_search import NearMessage, TurnVectors, name_failure, near_messages, valid_text
+from refold.engine.message_search import (
+    NearMessage,
+    QueryVectors,
+    TurnVectors,
+    has_meaning,
+    name_failure,
+    near_messages,
+)
 from refold.model.errors import ConfigError, Damaged
 from refold.ports.models import Embedder
 from refold.ports.records import Batch, Embedding, Session, SessionHit, StoredSummary
@@ -38,7 +45,6 @@ _NO_VECTOR = (
     "sessions without a vector: %d (%s). They are found by their words meanwhile, and get one when a program opens"
     " the store the next time"
 )
-_NO_MEANING = "this search goes by words and not by meaning (%s). The next one tries again"
 
 
 class Meaning:
@@ -50,6 +56,7 @@ class Meaning:
         self._embedder = embedder
         self.turns = turns
         """The vectors of messages; None if there is no embedder."""
+        self._queries = turns.queries if turns else QueryVectors(embedder) if embedder else None
         self._is_quiet = is_quiet
         """True for the installed embedder in a store in memory: nobody chose it, and no program opens the store again, so
         a missing vector is no warning."""
@@ -98,16 +105,14 @@ class Meaning:
             for (session, written), vector in zip(closing, vectors, strict=False)
         )
 
+    @property
+    def problem(self) -> str:
+        """Why searches go by words alone for now; empty if they do not."""
+        return self._queries.problem if self._queries else ""
+
     async def embed_words(self, words: str) -> bytes:
         """Return the vector of search words; empty if the embedder fails."""
-        if self._embedder is None:
-            return b""
-        try:
-            (vector,) = await self._vectors([valid_text(words)])
-        except Exception as error:  # noqa: BLE001 - the search goes on by words
-            _log.warning(_NO_MEANING, name_failure(error))
-            return b""
-        return vector
+        return await self._queries.vector(words) if self._queries else b""
 
     async def _vectors(self, texts: list[str]) -> list[bytes]:
         """Return a vector for each text."""
@@ -186,9 +191,15 @@ async def find_sessions(
         [(hit.conversation, hit.session) for hit in hits],
         await _by_meaning(store, owner, meaning, words, name),
     )
-    turns = meaning.turns
-    if turns and (near := await near_messages(store, owner, turns, words, hits, conversation=name)):
-        ranked = [*await _with_near(store, owner, hits, near), *ranked]
+    query = parse_query(words)
+    if (
+        meaning.turns
+        and has_meaning(query)
+        and (query.takes_neighbours or not (hits or query.is_dated or query.role))
+    ):
+        found_near = await near_messages(store, owner, meaning.turns, words, conversation=name)
+        if near := found_near.near or ([] if hits else found_near.likest()):
+            ranked = [*await _with_near(store, owner, hits, near), *ranked]
     found = dict[str, Named]()
     for place, one in (*named, *ranked):
         found.setdefault(one.id, (place, one))

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Annotated, ParamSpec, TypeAlias
+from io import BufferedReader, RawIOBase, TextIOWrapper
+from typing import Annotated, Any, BinaryIO, ParamSpec, TypeAlias
 
 from refold import __version__
-from refold.core.search.query import parse_query
+from refold.core.search.query import parse_query, tell_mistakes
+from refold.core.search.recalled import FOUND
 from refold.engine.engine import Engine, FoundMessage
 from refold.engine.recall import read_handle
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
@@ -76,9 +81,49 @@ async def serve(open_engine: Callable[[], Awaitable[Engine]]) -> None:
     """Answer on stdin and stdout until stdin ends."""
     tools = ConversationTools(open_engine)
     try:
-        await server_for(tools).run_stdio_async()
+        with _valid_stdin():
+            await server_for(tools).run_stdio_async()
     finally:
         await tools.close()
+
+
+@contextmanager
+def _valid_stdin() -> Iterator[None]:
+    """Replace stdin by one without escapes of lone surrogates. They are valid JSON and no valid text: the server would drop a whole
+    request for one, and its client would wait for ever.
+    """
+    given = sys.stdin
+    sys.stdin = TextIOWrapper(BufferedReader(_ValidLines(given.buffer)))
+    try:
+        yield
+    finally:
+        sys.stdin = given
+
+
+class _ValidLines(RawIOBase):
+    """The lines of another stream, each with U+FFFD for every lone surrogate."""
+
+    def __init__(self, lines: BinaryIO) -> None:
+        self._lines, self._rest = lines, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        if not self._rest:
+            self._rest = _SURROGATES.sub(_valid_escapes, self._lines.readline())
+        part, self._rest = self._rest[: len(room)], self._rest[len(room) :]
+        room[: len(part)] = part
+        return len(part)
+
+
+_SURROGATES = re.compile(rb"\\\\|(?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+")
+"""A backslash that is escaped itself, which begins no other escape, or a run of escaped surrogates."""
+_PAIRS = re.compile(rb"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u....")
+
+
+def _valid_escapes(found: re.Match[bytes]) -> bytes:
+    return found[0] if found[0] == b"\\\\" else _PAIRS.sub(lambda one: one[1] or b"\\ufffd", found[0])
 
 
 def server_for(tools: ConversationTools) -> MCPServer[None]:
@@ -120,8 +165,9 @@ class ConversationTools:
             await _head(engine, conversation)
         found = await engine.search(words, name=conversation, limit=limit)
         newest = {one.conversation: await _head(engine, one.conversation) for one in found}
-        passages = [_passage(one, newest[one.conversation]) for one in found]
-        return "\n".join(passages) or _nothing(words)
+        passages = [_passage(one, newest[one.conversation]) for one in found] or [_nothing(words)]
+        notes = [f"[{one}]" for one in (tell_mistakes(words), engine.search_problem) if one]
+        return "\n".join([*([FOUND] if found else []), *passages, *notes])
 
     async def recall(
         self,

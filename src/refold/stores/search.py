@@ -23,6 +23,7 @@ from msgspec import Struct
 from refold.core.digest.facts import text_of
 from refold.core.search.query import Query, Term
 from refold.core.search.rank import Match, MessagePlace, rank_messages, rank_sessions, rarity
+from refold.core.search.recalled import is_recall
 from refold.model.errors import Damaged
 from refold.model.message import Reasoning
 from refold.ports.records import SearchHit, Session, read_body
@@ -169,7 +170,7 @@ def rank_found(
 
 
 def said(wire: str, body: bytes) -> str:
-    """The searchable text of a message: all but reasoning, after the name of the speaker if there is one; empty if its content is
+    """The searchable text of a message: all but reasoning and recalls, which repeat other messages, after the name of the speaker if there is one; empty if its content is
     not stored. A damaged message is found by the words that its bytes still have.
     """
     if not body:
@@ -178,7 +179,9 @@ def said(wire: str, body: bytes) -> str:
         message = read_body(body, wire)
     except Damaged:
         return body.decode("utf-8", "replace")
-    texts = [text_of(part) for part in message.parts if not isinstance(part, Reasoning)]
+    texts = [
+        text_of(part) for part in message.parts if not isinstance(part, Reasoning) and not is_recall(part)
+    ]
     return "\n".join([name, *texts] if (name := _speaker(body)) else texts)
 
 

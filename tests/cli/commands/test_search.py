@@ -149,3 +149,11 @@ def test_a_query_can_say_where_and_when_and_what_not(kept):
     assert handles("ferrry leave in:ferry") == ["#m0"], "a typing error"
     assert handles('"ferry leave" in:ferry') == ["#m0"]
     assert handles('"leave ferry" in:ferry') == []
+
+
+def test_a_date_that_there_is_not_is_told(kept):
+    for field in ("after:2026-13", "before:2026-02-31"):
+        told = kept("search", f"ferry leave {field}", "--in", "ferry")
+        assert "When does the ferry leave?" in told.out
+        assert f"warning: {field}: there is no such date, so it restricts nothing" in told.err
+    assert "warning" not in kept("search", "ferry after:2001-02-28", "--in", "ferry").err

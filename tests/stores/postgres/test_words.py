@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from threading import get_ident
+
 from refold.ports.records import Batch, Head
 from refold.stores.postgres.store import PostgresStore
+from refold.stores.sql import search
 from tests.contract.talks import ANNA, begin, messages, say
 from tests.stores.postgres.trouble import by_hand
+
+
+async def test_many_matches_are_counted_outside_of_the_event_loop(store, monkeypatch):
+    threads, count = set[int](), search.count_positions
+
+    def counted(*args):
+        threads.add(get_ident())
+        return count(*args)
+
+    monkeypatch.setattr(search, "count_positions", counted)
+    await say(store, await begin(store), *["the night boat"] * 300)
+
+    assert len(await store.search(ANNA, "boat", limit=1_000)) == 300
+    assert threads
+    assert get_ident() not in threads
 
 
 async def found(store: PostgresStore, query: str) -> list[int]:

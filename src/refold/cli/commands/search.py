@@ -76,8 +76,17 @@ async def _find_messages(engine: Engine, words: str, *, name: str, limit: int, a
         output.write_json({"words": words, "found": found})
     elif found:
         _show(found, forked)
+    _note_limits(engine, words)
     output.note(_count(found, limit, words, forked))
     return 0 if found else 1
+
+
+def _note_limits(engine: Engine, words: str) -> None:
+    """Say what of a query had no effect."""
+    from refold.core.search.query import tell_mistakes
+
+    for problem in filter(None, (tell_mistakes(words), engine.search_problem)):
+        output.note(f"warning: {plain(problem)}")
 
 
 async def _find_sessions(
@@ -91,6 +100,7 @@ async def _find_sessions(
         output.write_json({"words": words, "sessions": found})
     elif found:
         output.write(session_table(found))
+    _note_limits(engine, words)
     output.note(_count_sessions(len(found), words))
     return 0 if found else 1
 
@@ -135,7 +145,8 @@ def _indented(text: str) -> str:
 def _count(found: list[FoundMessage], limit: int, words: str, forked: set[str]) -> str:
     from refold.core.search.query import parse_query
 
-    order = "newest" if parse_query(words).spans else "best"
+    query = parse_query(words)
+    order = "newest" if query.spans else "best"
     if not found:
         return _nothing("message", words)
     if damaged := sum(bool(one.damage) for one in found):
@@ -148,6 +159,8 @@ def _count(found: list[FoundMessage], limit: int, words: str, forked: set[str]) 
     if len(found) == limit:
         return f"the {order} {limit:,}\nhint: --limit shows more; {recall}"
     listed = ", the newest first" if order == "newest" else ""
+    if query.terms and not query.spans and not any(one.marks for one in found):
+        listed = ", near in meaning: none has these words"
     return f"{plural(len(found), 'message')}{listed}\nhint: {recall}"
 
 

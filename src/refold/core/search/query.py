@@ -17,11 +17,15 @@ from msgspec import Struct, structs
 from refold.core.search.terms import MOST_PHRASES, Phrase, fragments, limit_query, words
 from refold.core.search.word_forms import (
     MONTHS,
+    SHORT_MONTHS,
     Language,
+    forms_in_other_languages,
     forms_of,
     is_before_month,
+    is_clear_month,
     is_stop_word,
     language_of,
+    month_names,
     words_one_edit_away,
 )
 
@@ -30,6 +34,10 @@ TYPO_WEIGHT = 0.6
 _TOKEN = re.compile(r'-?(?:in:)?"[^"]*"|\S+')
 _QUOTES = str.maketrans("“”„«»", '"""""', "\u200b\ufeff")
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2}))?(?:-([0-9]{1,2}))?")
+_LIKE_DATE = re.compile(r"[0-9]{4}(?:[-/.][0-9]|\Z)|[0-9]{1,2}[-/.][0-9]")
+"""What is meant for a date after `before:` or `after:`."""
+_MOST_TOLD = 40
+"""Characters of a field that are repeated to whoever wrote it."""
 _EXCLUDED = re.compile(r"-[^\W\d_]{3,}+")
 """A word of three letters or more: `-m` and `-rf` are options of a command that somebody looks for."""
 _ENDS = ".,;:!?…)]}>'’"
@@ -53,14 +61,15 @@ class Term(Struct, frozen=True):
     is_date: bool = False
 
     def alternatives(self) -> tuple[Term, ...]:
-        """The terms to look for instead where nothing matches: the parts of a phrase, or a word with a typing error. Part of a date is
-        another date.
+        """The terms to look for instead where nothing matches: the parts of a phrase; a word in the forms of other languages, or with a
+        typing error. Part of a date is another date.
         """
         if self.is_date:
             return ()
         first = self.phrases[0]
         if len(first) == 1:
-            near = words_one_edit_away(first[0])
+            forms = forms_in_other_languages(first[0], self.language)
+            near = dict.fromkeys((*forms, *words_one_edit_away(first[0])))
             return (Term(tuple((word,) for word in near), TYPO_WEIGHT, self.language),) if near else ()
         parts = [part for part in fragments([first]) if part != first]
         wanted = [part for part in parts if len(part) > 1 or not is_stop_word(part[0], self.language)]
@@ -107,6 +116,8 @@ class Query(Struct, frozen=True):
     before: float = inf
     """Seconds since the epoch. `after` is included."""
     dates: tuple[Date, ...] = ()
+    impossible: tuple[str, ...] = ()
+    """Fields with a date that there is not, such as `after:2026-13`. They restrict nothing, and are no words."""
 
     def nearness(self, at: float) -> float:
         """How near a moment is to the dates of the query, from 0 to 1."""
@@ -164,17 +175,23 @@ def _parse(text: str) -> Query:
     language = language_of(text, [word for token in tokens for word in words(token)])
     stop_words, required, excluded = list[Term](), list[Phrase](), list[Phrase]()
     conversation, role, after, before = "", "", -inf, inf
-    minus = list[str]()
+    minus, impossible = list[str](), list[str]()
     dates, wanted, tokens = _read_dates(tokens, language)
     for place, token in enumerate(tokens):
         field, _, value = token.partition(":")
         if field == "in" and value.strip('"'):
             conversation = value.strip('"')
-        elif field == "from" and value in _ROLES:
+            continue
+        if field == "from" and value in _ROLES:
             role = value
-        elif field in {"before", "after"} and (at := _moment(value)) is not None:
+            continue
+        if field in {"before", "after"} and (at := _moment(value)) is not None:
             after, before = (at, before) if field == "after" else (after, at)
-        elif token.startswith('"') and token.endswith('"') and len(token) > 1:
+            continue
+        if field in {"before", "after"} and _LIKE_DATE.match(value):
+            impossible.append(token)
+            continue
+        if token.startswith('"') and token.endswith('"') and len(token) > 1:
             if phrase := tuple(words(token)):
                 required.append(phrase)
                 wanted.append(Term((phrase,), language=language))
@@ -192,7 +209,17 @@ def _parse(text: str) -> Query:
         after,
         before,
         dates,
+        tuple(dict.fromkeys(impossible)),
     )
+
+
+def tell_mistakes(text: str) -> str:
+    """Say which fields of a query restrict nothing although they look like it; empty if there are none."""
+    found = parse_query(text).impossible
+    if not found:
+        return ""
+    named = ", ".join(one[:_MOST_TOLD].encode("utf-8", "replace").decode() for one in found[:3])
+    return f"{named}: there is no such date, so it restricts nothing; dates look like 2026, 2026-05 or 2026-05-31"
 
 
 def _read_dates(tokens: list[str], language: Language) -> tuple[tuple[Date, ...], list[Term], list[str]]:
@@ -214,9 +241,11 @@ def _read_dates(tokens: list[str], language: Language) -> tuple[tuple[Date, ...]
             or not others[first]
         ):
             continue
-        month_first = () if iso else (plain[at], str(date.day)) if date.day else (plain[at],)
         written = tuple(word for part in held[first : last + 1] for word in part)
-        phrases = dict.fromkeys(one for one in (written, month_first, month_first[::-1]) if one)
+        named = [one for one in month_names(date.month, language) if date.day or is_clear_month(one)]
+        names = [] if iso else [plain[at], *named]
+        months = [(name, str(date.day)) if date.day else (name,) for name in names]
+        phrases = dict.fromkeys([written, *(one for month in months for one in (month, month[::-1]))])
         dates.append(date)
         terms.append(Term(tuple(phrases), language=language, is_date=True))
         others[first : last + 1] = [""] * (last + 1 - first)
@@ -227,7 +256,8 @@ def _read_date(plain: list[str], at: int) -> tuple[Date, int, int]:
     """The date around the name of a month, and its first and last place; without a month if there is none. A month alone is a date
     after `in` or a word like it: `may` and `march` are also other words.
     """
-    month, first, last, day, year = MONTHS.get(plain[at], 0), at, at, 0, 0
+    name = plain[at]
+    month, first, last, day, year = MONTHS.get(name) or SHORT_MONTHS.get(name, 0), at, at, 0, 0
     is_joined = at > 0 and is_before_month(plain[at - 1])
     if at and (day := _day(plain[at - 1])):
         first = at - 1
@@ -238,7 +268,8 @@ def _read_date(plain: list[str], at: int) -> tuple[Date, int, int]:
     after = last + 2 if last + 1 < len(plain) and is_before_month(plain[last + 1]) else last + 1
     if after < len(plain) and _YEAR_NUMBER.fullmatch(plain[after]):
         year, last = int(plain[after]), after
-    return Date(month if day or year or is_joined else 0, year, day), first, last
+    is_date = day or year or is_joined if name in MONTHS or is_clear_month(name) else day and year
+    return Date(month if is_date else 0, year, day), first, last
 
 
 def _day(word: str) -> int:

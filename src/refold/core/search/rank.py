@@ -181,6 +181,15 @@ def fuse(
     return sorted(shares.items(), key=lambda one: -one[1])
 
 
+def follow(
+    ranked: Sequence[tuple[MessagePlace, float]], others: Sequence[MessagePlace]
+) -> list[tuple[MessagePlace, float]]:
+    """The ranked messages, then those of the others that are not among them, with lower scores than any."""
+    known, least = {place for place, _ in ranked}, ranked[-1][1] if ranked else 1.0
+    new = [place for place in others if place not in known]
+    return [*ranked, *((place, least / (1 + rank)) for rank, place in enumerate(new, 1))]
+
+
 def fuse_sessions(by_words: Mapping[str, float], near: Sequence[tuple[str, float]]) -> list[str]:
     """Merge sessions, given with their scores by words, with those of the nearest messages, each given with its cosine; best first.
 

@@ -2,7 +2,8 @@
 
 A query's word is searched together with its inflected forms, which are generated from it: `painted` stands for `paint`, `paints` and
 `painting` too. A generated form that is no word matches nothing, so the rules may be generous, and no dictionary is needed. The
-language of a query is taken from its stop words and its letters; without either it is English.
+language of a query is taken from its stop words and its letters; without either it is English. A word that no message has in that
+language is looked for in the forms of all the others.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ class _Rules(Struct, frozen=True):
     letters: frozenset[str] = frozenset()
     """Letters that few other languages use."""
     irregular: tuple[frozenset[str], ...] = ()
+    plurals: tuple[tuple[str, str], ...] = ()
+    """Endings of a singular and of its plural that replace each other."""
+    shortest: int = 4
+    """Letters of a stem at least."""
 
 
 def _set(text: str) -> frozenset[str]:
@@ -65,7 +70,11 @@ _ENGLISH_IRREGULAR = tuple(
     )
 )
 _RULES: dict[Language, _Rules] = {
-    "en": _Rules(_ENGLISH_STOP, irregular=tuple(one for one in _ENGLISH_IRREGULAR if one)),
+    "en": _Rules(
+        _ENGLISH_STOP,
+        irregular=tuple(one for one in _ENGLISH_IRREGULAR if one),
+        plurals=(("f", "ves"), ("fe", "ves"), ("man", "men")),
+    ),
     "de": _Rules(
         _set(
             """
@@ -92,6 +101,7 @@ _RULES: dict[Language, _Rules] = {
             "s x e es ee ees er ez ait ais aient ant ante ants ent ons a ai as i ie is it ir iront era eront re eur eurs"
         ),
         _set("è ê ç œ à ù û î"),
+        plurals=(("al", "aux"), ("ail", "aux")),
     ),
     "es": _Rules(
         _set(
@@ -161,24 +171,47 @@ _RULES: dict[Language, _Rules] = {
             " ть ти л ла ло ли ет ит ут ют ат ят ешь ишь ал ала али ил ила или"
         ),
         frozenset(),
+        shortest=3,  # `нов` of `новая`, `дом` of `дома`
     ),
 }
+_MONTH_NAMES: tuple[tuple[Language, str], ...] = (
+    ("en", "january february march april may june july august september october november december"),
+    ("de", "januar februar marz april mai juni juli august september oktober november dezember"),
+    ("fr", "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre"),
+    ("es", "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"),
+    ("pt", "janeiro fevereiro marco abril maio junho julho agosto setembro outubro novembro dezembro"),
+    ("it", "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre"),
+    ("nl", "januari februari maart april mei juni juli augustus september oktober november december"),
+    ("ru", "январь февраль март апрель маи июнь июль август сентябрь октябрь ноябрь декабрь"),
+    ("ru", "января февраля марта апреля мая июня июля августа сентября октября ноября декабря"),
+    ("ru", "январе феврале марте апреле мае июне июле августе сентябре октябре ноябре декабре"),
+)
+_SHORT_NAMES: tuple[tuple[Language, str], ...] = (
+    ("en", "jan feb mar apr - jun jul aug sep oct nov dec"),
+    ("en", "- - - - - - - - sept - - -"),
+    ("de", "jan feb mar apr - jun jul aug sep okt nov dez"),
+    ("de", "- - mrz - - - - - sept - - -"),
+    ("fr", "janv fevr - avr - - juil - sept oct nov dec"),
+    ("fr", "- fev - - - - - - - - - -"),
+    ("es", "ene feb mar abr - jun jul ago sep oct nov dic"),
+    ("es", "- - - - - - - - sept - - -"),
+    ("pt", "jan fev mar abr - jun jul ago set out nov dez"),
+    ("it", "gen feb mar apr mag giu lug ago set ott nov dic"),
+    ("it", "- - - - - - - - sett - - -"),
+    ("nl", "jan feb mrt apr - jun jul aug sep okt nov dec"),
+    ("nl", "- - - - - - - - sept - - -"),
+    ("ru", "янв фев мар апр - июн июл авг сен окт ноя дек"),
+    ("ru", "- февр - - - - - - сент - нояб -"),
+)
+"""Without the point. `may`, `mai` and `mei` are whole names."""
 MONTHS: dict[str, int] = {
-    name: month
-    for names in (
-        "january february march april may june july august september october november december",
-        "januar februar marz april mai juni juli august september oktober november dezember",
-        "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",
-        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-        "janeiro fevereiro marco abril maio junho julho agosto setembro outubro novembro dezembro",
-        "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
-        "januari februari maart april mei juni juli augustus september oktober november december",
-        "январь февраль март апрель маи июнь июль август сентябрь октябрь ноябрь декабрь",
-        "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
-        "январе феврале марте апреле мае июне июле августе сентябре октябре ноябре декабре",
-    )
-    for month, name in enumerate(names.split(), 1)
+    name: month for _, names in _MONTH_NAMES for month, name in enumerate(names.split(), 1)
 }
+SHORT_MONTHS: dict[str, int] = {
+    name: month for _, names in _SHORT_NAMES for month, name in enumerate(names.split(), 1) if name != "-"
+}
+_OTHER_WORDS = _set("gen mar mag set sett out ago")
+"""Short names that are words or names of their own: `3 out of 5`, `a year ago`."""
 _BEFORE_MONTH = _set(
     "in of by during since last next early late mid until till before after around im en de em nel a di del в с до"
 )
@@ -189,6 +222,8 @@ SHORTEST_TYPO = 5
 """Letters of a word in which a typing error is looked for: shorter words are one letter away from many others (`bike`, `bake`)."""
 LONGEST_TYPO = 24
 _SHORTEST_STEM = 3
+_SHORTEST_PLURAL = 2
+"""Letters before an ending that a plural replaces: `calf`, `cheval`."""
 _VOWELS = "aeiou"
 
 
@@ -214,6 +249,17 @@ def is_before_month(word: str) -> bool:
     return word in _BEFORE_MONTH
 
 
+def is_clear_month(word: str) -> bool:
+    """Whether the name of a month is hardly anything else."""
+    return word not in _OTHER_WORDS
+
+
+def month_names(month: int, language: Language) -> list[str]:
+    """The names of a month in a language, whole and short."""
+    rows = (names.split() for spoken, names in (*_MONTH_NAMES, *_SHORT_NAMES) if spoken == language)
+    return [names[month - 1] for names in rows if names[month - 1] != "-"]
+
+
 @lru_cache(maxsize=4_096)
 def forms_of(word: str, language: Language) -> tuple[str, ...]:
     """Return a normalised word and its other forms, the word first. Numbers and very short words have none."""
@@ -223,20 +269,31 @@ def forms_of(word: str, language: Language) -> tuple[str, ...]:
     if language == "en":
         found = set(_english_forms(word)) if word.isascii() else set()
     else:
-        found = _forms_by_endings(word, rules.endings)
+        found = _forms_by_endings(word, rules)
         if language == "de":
-            found |= {form for inner in _without_ge(word) for form in _forms_by_endings(inner, rules.endings)}
+            found |= {form for inner in _without_ge(word) for form in _forms_by_endings(inner, rules)}
+    for one, many in rules.plurals:
+        for ending, other in ((one, many), (many, one)):
+            if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_PLURAL:
+                found.add(word.removesuffix(ending) + other)
     for group in rules.irregular:
         if word in group:
             found |= group
     return (word, *sorted(found - {word} - rules.stop_words))
 
 
-def _forms_by_endings(word: str, endings: Iterable[str]) -> set[str]:
+@lru_cache(maxsize=256)
+def forms_in_other_languages(word: str, language: Language) -> tuple[str, ...]:
+    """Return the forms of a word in all languages but one, without the word itself. One word does not say of which language it is."""
+    found = {form for other in _RULES if other != language for form in forms_of(word, other)}
+    return tuple(sorted(found - {word}))
+
+
+def _forms_by_endings(word: str, rules: _Rules) -> set[str]:
     """Every form of the stem: the word without its longest ending."""
-    held = [one for one in endings if word.endswith(one) and len(word) - len(one) >= _SHORTEST_STEM + 1]
+    held = [one for one in rules.endings if word.endswith(one) and len(word) - len(one) >= rules.shortest]
     stems = {word, word.removesuffix(max(held, key=len))} if held else {word}
-    return {stem + ending for stem in stems for ending in ("", *endings)}
+    return {stem + ending for stem in stems for ending in ("", *rules.endings)}
 
 
 def _without_ge(word: str) -> list[str]:

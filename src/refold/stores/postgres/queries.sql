@@ -476,7 +476,7 @@ WITH line AS MATERIALIZED (
     ) AS held
 )
 SELECT
-    branch.conversation, found.branch, found.seq, found.length, found.positions,
+    branch.conversation, found.branch, found.seq, found.length, CAST(found.positions AS text),
     CASE WHEN :names_date THEN (
         SELECT at FROM message
         WHERE message.owner = found.owner AND message.branch = found.branch AND message.seq = found.seq

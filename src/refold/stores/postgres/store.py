@@ -43,7 +43,7 @@ from refold.stores.sql.queries import (
     load,
 )
 from refold.stores.sql.store import SqlStore
-from refold.text_work import run_text_work
+from refold.text_work import run_text_act, run_text_work
 
 RULE: Final = "RF001"
 """The error code with which Refold's triggers refuse a change."""
@@ -364,12 +364,12 @@ class PostgresDriver:
         return result
 
     async def _run(self, connection: PostgresConnection, transaction: Transaction[T]) -> T:
-        try:
-            step = next(transaction)
-            while True:
-                step = transaction.send(await self._ask(connection, step))
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        step, result = _advance(transaction, None)
+        while step is not None:
+            found = await self._ask(connection, step)
+            # A search counts and ranks the words of up to a thousand messages between its statements.
+            step, result = await run_text_act(_ROW_BYTES * len(found), _advance, transaction, found)
+        return result  # type: ignore[return-value]
 
     async def _ask(self, connection: PostgresConnection, step: QueryStep) -> list[TableRow]:
         name, parameters = step
@@ -520,6 +520,20 @@ def _check_server(connection: PostgresConnection, place: str) -> None:
             hint="create one with ENCODING 'UTF8' TEMPLATE template0",
             location=place,
         )
+
+
+_ROW_BYTES = 512
+"""What a row counts for as text: the work on more than some hundred rows is done outside of the event loop."""
+
+
+def _advance(
+    transaction: Transaction[T], found: list[TableRow] | None
+) -> tuple[QueryStep, None] | tuple[None, T]:
+    """Run a transaction up to its next statement, or to its end. No thread can raise `StopIteration` to a waiter."""
+    try:
+        return next(transaction) if found is None else transaction.send(found), None
+    except StopIteration as end:
+        return None, end.value
 
 
 async def _set_autocommit(connection: PostgresConnection, *, on: bool) -> None:

@@ -241,7 +241,7 @@ def count_positions(
     for conversation, branch, seq, length, positions, at in found:
         key = conversation, branch, seq, at
         before, counts = held.get(key, (0, [0] * terms))
-        places = positions or {}
+        places = _POSITIONS.decode(positions) if positions else {}
         for word, where in places.items():
             for phrase, place in beginning.get(word, ()):
                 counts[place] += len(where) if len(phrase) == 1 else _count_phrase(phrase, places)
@@ -250,6 +250,9 @@ def count_positions(
         Match(conversation, branch, seq, length, tuple(counts), nearness(at))
         for (conversation, branch, seq, at), (length, counts) in held.items()
     ]
+
+
+_POSITIONS = json.Decoder(dict[str, list[int]])
 
 
 def _count_phrase(phrase: Phrase, places: Mapping[str, Sequence[int]]) -> int:
