@@ -702,7 +702,7 @@ def test_the_words_of_a_search_are_marked(visitor):
     page = visitor.get("/search?words=Rotterdam").text
     assert "<mark>rotterdam</mark>" in page
     found = visitor.get("/search.json?words=Rotterdam").json()["messages"][0]
-    recall = f"/conversations/{quote(found['conversation'], safe='')}/recall?what=Rotterdam"
+    recall = conversation_url(found["conversation"], "recall", what="Rotterdam")
     assert "<mark>rotterdam</mark>" in visitor.get(recall).text
     assert "there is no such date" in visitor.get("/search?words=Rotterdam+after:2026-13").text
 

@@ -114,6 +114,15 @@ CALLS = {
         },
         {"role": "tool", "tool_call_id": "a", "content": said},
     ],
+    "responses": lambda words, said: [
+        {
+            "type": "function_call",
+            "call_id": "a",
+            "name": "refold_recall",
+            "arguments": f'{{"what": "{words}"}}',
+        },
+        {"type": "function_call_output", "call_id": "a", "output": said},
+    ],
     "anthropic": lambda words, said: [
         {
             "role": "assistant",
@@ -144,6 +153,8 @@ async def test_an_original_is_found_and_not_the_recalls_of_it(store, monkeypatch
         assert [one.text for one in found if said in one.text] == [f"#m0 user: {said}"], query
         assert (await talk.recall(query)).startswith("#m0 user:"), query
         assert (await talk.recall(query)).count(said) == 1, query
+    if not is_old:
+        assert await engine.search("recall") == []
 
 
 async def test_a_tool_of_the_client_that_reads_a_file_about_recalls_is_found(store):

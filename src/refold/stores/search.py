@@ -182,6 +182,8 @@ def said(wire: str, body: bytes) -> str:
     texts = [
         text_of(part) for part in message.parts if not isinstance(part, Reasoning) and not is_recall(part)
     ]
+    if not texts:
+        return ""
     return "\n".join([name, *texts] if (name := _speaker(body)) else texts)
 
 
