@@ -27,7 +27,7 @@ from refold.core.digest.line_markers import quoted_lines
 from refold.core.long_messages import largest_result
 from refold.core.plan_inputs import Now, effective_for
 from refold.core.search.query import parse_query, tell_mistakes
-from refold.core.search.recalled import FOUND, SOURCES, SUMMARY
+from refold.core.search.recall_parts import FOUND, SOURCES, SUMMARY
 from refold.core.search.terms import limit_query
 from refold.core.stage import handle_of
 from refold.core.stages.removal import describe

@@ -17,7 +17,7 @@ from refold.core.digest.search import excerpt
 from refold.core.fold import FoldedBranch
 from refold.core.measure import CharacterEstimate
 from refold.core.search.query import Query, parse_query, spelt_words
-from refold.core.search.recalled import is_recall_alone
+from refold.core.search.recall_parts import is_recall_alone
 from refold.core.stage import handle_of, part_of
 from refold.engine import actions
 from refold.engine.arguments import check_text
