@@ -59,6 +59,8 @@ class Term(Struct, frozen=True):
     weight: float = 1.0
     language: Language = "en"
     is_date: bool = False
+    is_guess: bool = False
+    """Whether the query does not show of which language it is."""
 
     def alternatives(self) -> tuple[Term, ...]:
         """The terms to look for instead where nothing matches: the parts of a phrase; a word in the forms of other languages, or with a
@@ -68,7 +70,7 @@ class Term(Struct, frozen=True):
             return ()
         first = self.phrases[0]
         if len(first) == 1:
-            forms = forms_in_other_languages(first[0], self.language)
+            forms = forms_in_other_languages(first[0], self.language) if self.is_guess else ()
             near = dict.fromkeys((*forms, *words_one_edit_away(first[0])))
             return (Term(tuple((word,) for word in near), TYPO_WEIGHT, self.language),) if near else ()
         parts = [part for part in fragments([first]) if part != first]
@@ -172,7 +174,7 @@ def parse_query(text: str) -> Query:
 @lru_cache(maxsize=16)  # one search parses its query again for every message that it shows
 def _parse(text: str) -> Query:
     tokens = _TOKEN.findall(text)
-    language = language_of(text, [word for token in tokens for word in words(token)])
+    language, is_known = language_of(text, [word for token in tokens for word in words(token)])
     stop_words, required, excluded = list[Term](), list[Phrase](), list[Phrase]()
     conversation, role, after, before = "", "", -inf, inf
     minus, impossible = list[str](), list[str]()
@@ -200,8 +202,9 @@ def _parse(text: str) -> Query:
         elif term := _read_word(token, language, is_first=not place):
             (stop_words if _is_stop(term.phrases[0], language) else wanted).append(term)
     excluded = [phrase for one in minus if (phrase := tuple(words(one)))]
+    terms = _distinct(wanted or stop_words)
     return Query(
-        _distinct(wanted or stop_words),
+        terms if is_known else tuple(structs.replace(term, is_guess=True) for term in terms),
         tuple(dict.fromkeys(required)),
         tuple(excluded),
         conversation,

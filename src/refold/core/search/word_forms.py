@@ -2,8 +2,8 @@
 
 A query's word is searched together with its inflected forms, which are generated from it: `painted` stands for `paint`, `paints` and
 `painting` too. A generated form that is no word matches nothing, so the rules may be generous, and no dictionary is needed. The
-language of a query is taken from its stop words and its letters; without either it is English. A word that no message has in that
-language is looked for in the forms of all the others.
+language of a query is taken from its stop words and its letters; without either it is English, and a word that no message has is
+looked for in the forms of all the others.
 """
 
 from __future__ import annotations
@@ -227,18 +227,18 @@ _SHORTEST_PLURAL = 2
 _VOWELS = "aeiou"
 
 
-def language_of(query: str, words: Sequence[str]) -> Language:
-    """Return the language of a query: most of its stop words are of it, or it has letters of it."""
+def language_of(query: str, words: Sequence[str]) -> tuple[Language, bool]:
+    """Return the language of a query, and whether it shows: most of its stop words are of it, or it has letters of it."""
     lower, held = set(query.casefold()), set(words)
     if _CYRILLIC.search(query.casefold()):
-        return "ru"
+        return "ru", True
     best, most = "en", 0.0
     for name, rules in _RULES.items():
         # Of languages with equally many, the first: English, then by the number of speakers who would type such a query.
         share = len(held & rules.stop_words) + (0.5 if lower & rules.letters else 0.0)
         if share > most:
             best, most = name, share
-    return best  # type: ignore[return-value]
+    return best, most > 0  # type: ignore[return-value]
 
 
 def is_stop_word(word: str, language: Language) -> bool:
