@@ -301,14 +301,14 @@ async def test_a_paraphrase_finds_its_message_by_the_static_vectors(tmp_path):
 async def test_results_are_in_the_order_of_their_scores_whatever_the_branches(store):
     async with refold.Engine(store, model="gpt-4o") as engine:
         talk = await engine.conversation("talk")
-        for number in range(8):
-            await talk.add(
-                "boat " * (1 + number % 3) + f"and {number}", {"role": "assistant", "content": "Yes."}
-            )
-        for at in (3, 9, 15):
-            branch = await engine.fork("talk", at, branch=talk.branch)
-            other = await engine.conversation("talk", branch=branch)
-            await other.add("boat and 2", "boat boat and 7", {"role": "assistant", "content": "boat and 5"})
-        for query in ("boat", "boat 7", "boat and 5"):
-            scores = [one.score for one in await engine.search(query, limit=50)]
-            assert scores == sorted(scores, reverse=True)
+        await talk.add("Nothing.", "the harbour", "the boat", "Nothing more.")
+        other = await engine.conversation("other")
+        await other.add("boat boat, and nothing else", "Nothing.")
+        fork = await engine.conversation("talk", branch=await engine.fork("talk", 1))
+        await fork.add("the boat", "Nothing more of it.")  # the same message, away from the harbour
+
+        found = await engine.search("boat harbour")
+        assert len([one for one in found if "the boat" in one.text]) == 1
+        assert next(one for one in found if "the boat" in one.text).branch == fork.branch
+        scores = [one.score for one in found]
+        assert scores == sorted(scores, reverse=True)
