@@ -73,7 +73,14 @@ _RULES: dict[Language, _Rules] = {
     "en": _Rules(
         _ENGLISH_STOP,
         irregular=tuple(one for one in _ENGLISH_IRREGULAR if one),
-        plurals=(("f", "ves"), ("fe", "ves"), ("man", "men")),
+        plurals=(
+            ("lf", "lves"),
+            ("af", "aves"),
+            ("arf", "arves"),
+            ("ief", "ieves"),
+            ("ife", "ives"),
+            ("man", "men"),
+        ),
     ),
     "de": _Rules(
         _set(
