@@ -192,16 +192,15 @@ def follow(
 
 def fuse_sessions(by_words: Mapping[str, float], near: Sequence[tuple[str, float]]) -> list[str]:
     """Merge sessions, given with their scores by words, with those of the nearest messages, each given with its cosine; best first.
-    The nearest message of a session counts: with the sum of three, every other conversation of LoCoMo and the rest find less.
 
     Unlike those of messages, the scores themselves are added, each list's best as 1: a few sessions far before the others are more
     than places in a list.
     """
-    nearest, floor = dict[str, float](), min((score for _, score in near), default=0.0)
+    held, floor = dict[str, list[float]](), min((score for _, score in near), default=0.0)
     for session, score in near:
-        nearest[session] = max(nearest.get(session, 0.0), score - floor)
+        held.setdefault(session, []).append(score - floor)
     scores = dict[str, float]()
-    for found, share in ((by_words, 1.0), (nearest, _SESSION_MEANING)):
+    for found, share in ((by_words, 1.0), (_sum_best(held), _SESSION_MEANING)):
         most = max(found.values(), default=1.0) or 1.0
         for session, score in found.items():
             scores[session] = scores.get(session, 0.0) + share * score / most
