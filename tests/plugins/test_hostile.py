@@ -97,6 +97,15 @@ def reorders(shown, room):
     return {ends[0].seq: ends[1].message, ends[1].seq: ends[0].message} if len(ends) > 1 else {}
 
 
+def moves_questions(shown, room):
+    """A short question in the place of a long one, and gone from its own. Both messages are smaller."""
+    free = [item for at, item in enumerate(shown.items) if room.may_touch(shown, at)]
+    asked = sorted((item for item in free if item.message.role == "user"), key=lambda item: item.tokens)
+    if len(asked) < 2:
+        return {}
+    return {asked[-1].seq: asked[0].message, asked[0].seq: user("Asked.")}
+
+
 def empties(shown, room):
     return {
         item.seq: Message(item.message.role, (Text(""),))
@@ -160,7 +169,17 @@ def mutates(shown, room):
 
 
 STAGES = [
-    *(drops, drops_by_a_list, reorders, empties, changes_roles, drops_calls, renames_calls, forges_handles),
+    *(
+        drops,
+        drops_by_a_list,
+        reorders,
+        moves_questions,
+        empties,
+        changes_roles,
+        drops_calls,
+        renames_calls,
+        forges_handles,
+    ),
     *(forges_numbers, touches_the_active_turn, grows, floods, mutates),
 ]
 
@@ -177,7 +196,8 @@ async def play(**members):
     async with refold.Conversation("gpt-4o", window=6_000, max_output=500) as talk:
         for turn in range(TURNS):
             await talk.add(
-                f"Question {turn}: the word of this turn is w{turn}. " + "Tell me more about it. " * 12
+                f"Question {turn}: the word of this turn is w{turn}. "
+                + "Tell me more about it. " * (12 + turn % 2 * 6)
             )
             calls = [
                 {"id": f"c{turn}{at}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -333,6 +353,80 @@ def swap_messages(request):
     return RequestChange(messages={0: request.messages[-1], len(request.messages) - 1: request.messages[0]})
 
 
+def exchange(request, first, second, key="content"):
+    """The two messages of these numbers, each with the content of the other one."""
+    one, other = request.messages[first], request.messages[second]
+    return RequestChange(messages={first: {**one, key: other[key]}, second: {**other, key: one[key]}})
+
+
+def swap_questions(request):
+    return exchange(request, 1, 5)
+
+
+def swap_results(request):
+    return exchange(request, 3, 7)
+
+
+def swap_result_and_answer(request):
+    return exchange(request, 3, 4)
+
+
+def swap_arguments(request):
+    calls = [{**request.messages[at]["tool_calls"][0]} for at in (2, 6)]
+    calls[0]["function"], calls[1]["function"] = calls[1]["function"], calls[0]["function"]
+    changed = {
+        at: {**request.messages[at], "tool_calls": [call]} for at, call in zip((2, 6), calls, strict=True)
+    }
+    return RequestChange(messages=changed)
+
+
+def swap_with_other_spaces(request):
+    done = exchange(request, 1, 5)
+    return RequestChange(
+        messages={at: {**one, "content": f"  {one['content']} "} for at, one in done.messages.items()}
+    )
+
+
+def reverse_questions(request):
+    places = [at for at, one in enumerate(request.messages) if one["role"] == "user"]
+    asked = [request.messages[at] for at in places]
+    return RequestChange(messages=dict(zip(places, reversed(asked), strict=True)))
+
+
+def drop_the_first_turn(request):
+    """Texts move up by a turn, and the last ones stay: as from a filter that numbers the messages that it keeps."""
+    changed = {
+        at: {**one, "content": request.messages[at + 4]["content"]}
+        for at, one in enumerate(request.messages[:-5])
+        if at > 0 and one["content"]
+    }
+    return RequestChange(messages=changed)
+
+
+def ask_for_too_much_output(request):
+    return RequestChange(fields={"max_tokens": 1_000_000})
+
+
+def ask_for_no_output(request):
+    return RequestChange(fields={"max_completion_tokens": 0})
+
+
+def ask_for_an_output_in_words(request):
+    return RequestChange(fields={"max_tokens": "many"})
+
+
+def number_tools(request):
+    return RequestChange(fields={"tools": 5})
+
+
+MOVES = [
+    *(swap_questions, swap_results, swap_result_and_answer, swap_arguments, swap_with_other_spaces),
+    *(reverse_questions, drop_the_first_turn),
+]
+"""Filters that return the contents of the messages in another order."""
+WRONG_FIELDS = [ask_for_no_output, ask_for_an_output_in_words, number_tools]
+
+
 def forge_index(request):
     return RequestChange(
         messages={99_999: request.messages[0], -1: request.messages[0], True: request.messages[0]}
@@ -461,13 +555,16 @@ FILTERS = [
     ),
     *(empty_message, flood, flood_fields, change_model, change_list, no_json, cycle),
     *WRONG_TYPES,
+    *MOVES,
+    *WRONG_FIELDS,
 ]
 
 
 def request_body(turns=6):
     messages = [{"role": "system", "content": "Be brief."}]
     for turn in range(turns):
-        call = {"id": f"c{turn}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        called = {"name": "look", "arguments": f'{{"row": {turn}}}'}
+        call = {"id": f"c{turn}", "type": "function", "function": called}
         messages += [
             {"role": "user", "content": f"Question {turn}?"},
             {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -479,7 +576,9 @@ def request_body(turns=6):
     ).encode()
 
 
-@pytest.mark.parametrize("function", [*ANYWHERE, *FILTERS, mutate_request], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "function", [*ANYWHERE, *FILTERS, ask_for_too_much_output, mutate_request], ids=lambda one: one.__name__
+)
 async def test_a_hostile_request_filter_that_fails_open_changes_no_byte(function, caplog):
     plugins = using(plugin(on_request=function, timeout_s=patience(function)))
     async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
@@ -494,6 +593,48 @@ async def test_a_hostile_request_filter_that_fails_open_changes_no_byte(function
         assert sum(plugins.counts.values()) == 1
         assert ("test", "request", "ok") not in plugins.counts
     assert "sesame" not in caplog.text
+
+
+async def test_a_filter_may_copy_content_tidy_it_and_set_fields_that_there_is_room_for():
+    """What is no move: the same words in several places, and other spaces."""
+
+    def tidy(request):
+        hidden = {
+            at: {**one, "content": "[hidden]"} for at, one in enumerate(request.messages) if at in (1, 5)
+        }
+        spaced = {9: {**request.messages[9], "content": " Question  2? "}}
+        copied = {13: {**request.messages[13], "content": "Question 0?"}}
+        return RequestChange(messages={**hidden, **spaced, **copied}, fields={"max_tokens": 3_000})
+
+    def hide_again(request):
+        return RequestChange(messages={17: {**request.messages[17], "content": "[hidden]"}})
+
+    using(plugin("copies", on_request=tidy), plugin("hides", on_request=hide_again))
+    async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
+        body = json.loads(request_body())
+        body["messages"][1]["content"] = "Question -1?"
+        status, _, _ = await gate.post("/v1/chat/completions", json.dumps(body).encode())
+        sent = json.loads(upstream.requests[-1].body)
+
+    assert (status, sent["max_tokens"]) == (200, 3_000)
+    said = [sent["messages"][at]["content"] for at in (1, 5, 9, 13, 17)]
+    assert said == ["[hidden]", "[hidden]", " Question  2? ", "Question 0?", "[hidden]"]
+
+
+@pytest.mark.parametrize("removed", [True, False], ids=["removed", "too much"])
+async def test_the_output_of_a_request_to_anthropic_is_stated_and_fits(removed, caplog):
+    using(plugin(on_request=lambda _: RequestChange(fields={"max_tokens": None if removed else 19_990})))
+    async with ScriptedUpstream(otherwise="Fine.", strict=True, window=20_000) as upstream:
+        async with served(upstream, window=20_000) as gate:
+            asked = {
+                "model": "claude-sonnet-4-5",
+                "max_tokens": 100,
+                "messages": [{"role": "user", "content": "Tide? " * 90}],
+            }
+            status, _, _ = await gate.post("/v1/messages", json.dumps(asked).encode())
+        assert status == 200
+        assert [json.loads(one.body)["max_tokens"] for one in upstream.requests] == [100]
+    assert "plugin test, request: " in caplog.text
 
 
 @pytest.mark.parametrize("function", [*ANYWHERE, *FILTERS], ids=lambda one: one.__name__)

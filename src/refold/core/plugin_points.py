@@ -3,7 +3,7 @@
 A guard calls the code: it sets a deadline, counts, and decides what a failure leads to. This module knows no
 clock and no log, so the guard is part of the value. The answer of a stage is a message for some numbers. The order and the number of the messages cannot
 be changed by it, and each message is checked: same role, same calls and results, fewer tokens, no
-handle of another message. The original stays in the branch, and the message that stands for it names its handle.
+handle and no content of another message. The original stays in the branch, and the message that stands for it names its handle.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class PluginStage(Struct, frozen=True):
         if not isinstance(answer, Mapping):
             raise UnusableAnswer("a stage returns a mapping of numbers to messages")
         places = {item.seq: index for index, item in enumerate(shown.items)}
-        found = dict[int, Item]()
+        found, bare = dict[int, Item](), dict[int, Message]()
         for number, message in answer.items():
             index = places.get(number) if type(number) is int else None
             if index is None:
@@ -137,11 +137,13 @@ class PluginStage(Struct, frozen=True):
             new = checked_message(item.message, message, own=handle_of(item.seq))
             if new.bare() == item.message.bare():
                 continue
+            bare[index] = new
             new = _with_handle(new, handle_of(item.seq), self.plugin)
             tokens = room.counter.message(new)
             if tokens >= item.tokens:
                 raise UnusableAnswer(f"{handle_of(item.seq)} is not smaller: a stage only reduces")
             found[index] = Item(new, item.seq, tokens)
+        check_places((index, shown.items[index].message, new) for index, new in bare.items())
         return found
 
 
@@ -187,6 +189,37 @@ def checked_message(old: Message, new: object, *, own: str = "", growth: int = M
         raise UnusableAnswer("a message is empty")
     raws = {id(raw) for raw in _raws(old.parts)}
     return old.with_parts(tuple(_own_part(part, raws) for part in new.parts))
+
+
+def check_places(changed: Iterable[tuple[int, Message, Message]]) -> None:
+    """Check that no content has moved: messages that were changed, each with its place, before and after.
+
+    Content has moved if it is gone from its own place and stands in another one: what a message says, a result or the arguments of
+    a call. White space does not count. A copy of content that stays where it was is a change like any other.
+
+    Raises:
+        UnusableAnswer: some has.
+    """
+    before, after = dict[tuple[int, int], str](), dict[tuple[int, int], str]()
+    for place, old, new in changed:
+        before |= {(place, at): text for at, text in enumerate(_contents(old))}
+        after |= {(place, at): text for at, text in enumerate(_contents(new))}
+    lost = {text for key, text in before.items() if text and after.get(key) != text}
+    if any(text in lost and before.get(key) != text for key, text in after.items()):
+        raise UnusableAnswer("the content of a message stands in the place of another: the order must stay")
+
+
+def _contents(message: Message) -> Iterator[str]:
+    """What a message says, then its results and the arguments of its calls, which a plugin leaves in their order."""
+    yield _joined(part.text for part in message.parts if isinstance(part, Text | File))
+    for result in message.results:
+        yield _joined(one.text for one in result.parts if isinstance(one, Text))
+    for call in message.calls:
+        yield _joined((call.arguments,))
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return " ".join(" ".join(texts).split())
 
 
 def _check_texts(old: Message, new: Message, own: str, growth: int) -> None:

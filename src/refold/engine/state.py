@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from math import ceil
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field, structs
@@ -734,6 +735,15 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         """The output to ask for with the last window: the stated one, or less if it had to be lowered."""
         lowered = self.window.output if self.window else None
         return self.frame.budget.max_output if lowered is None else lowered
+
+    @property
+    def most_output(self) -> int:
+        """The most output that the window has room for beside the messages that were sent last."""
+        budget, now = self.frame.budget, self.now("before_call")
+        if now.output is not None:  # the provider has refused more
+            return self.output
+        sent = ceil(size_of(self.sent, self.frame) * now.ratio)
+        return max(self.output, budget.window - tokens_of(budget.reserve, budget) - sent)
 
     @property
     def room(self) -> OutputRoom:

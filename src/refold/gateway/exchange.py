@@ -291,6 +291,7 @@ class Ticket:
                 model=self.model,
                 conversation=talk.id if talk else "",
                 owner=self.owner,
+                max_output=talk.state.most_output if talk and self.made and self.made.window else None,
             )
             self._filtered = body, done
             if self.made is not None and talk is not None and done.body is not body:

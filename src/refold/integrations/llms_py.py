@@ -206,6 +206,7 @@ class CompactionExtension:
             conversation=talk.id if talk is not None else "",
             owner=str(context.get("user") or ""),
             is_summary=bool(context.get(_MARK)),
+            max_output=talk.state.most_output if talk is not None else None,
         )
         if not done.notes:
             return

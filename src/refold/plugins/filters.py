@@ -1,8 +1,8 @@
 """The filters of plugins: request filters in their order over a request that is ready to be sent, response filters over an answer.
 
 The gateway and the extension of llms.py run the same chain after their compaction. What a filter returns is checked like a window of our own:
-as many messages in the same order, each with its role, its calls and its results, no broken rule that was not broken before, and
-hardly more bytes. Every change is an `Edit`. A request that no filter changes keeps its bytes.
+as many messages in the same order, each with its role, its calls and its results, no content in the place of another, no broken rule that
+was not broken before, hardly more bytes, and no more output than there is room for. Every change is an `Edit`. A request that no filter changes keeps its bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from refold.core.budget import NO_SEQ
-from refold.core.plugin_points import UnusableAnswer, checked_message, map_texts, one_line, stage_name
+from refold.core.plugin_points import (
+    UnusableAnswer,
+    check_places,
+    checked_message,
+    map_texts,
+    one_line,
+    stage_name,
+)
 from refold.core.stage import Edit
 from refold.core.verify import is_refused, verify
 from refold.model.dialect import DIALECTS, Dialect
@@ -28,6 +35,7 @@ from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, read_list
 from refold.wire.message import decode_messages
 from refold.wire.reply import Reply
+from refold.wire.request import OUTPUT_FIELDS, request_of
 
 MAX_MORE_BYTES = 4_096
 """Bytes by which one filter may make a request longer: room for a sentence in a system prompt, and not for a flood."""
@@ -90,8 +98,10 @@ async def filter_request(
     conversation: str = "",
     owner: str = "",
     is_summary: bool = False,
+    max_output: int | None = None,
 ) -> FilteredRequest:
-    """Run the request filters over a body, one after the other.
+    """Run the request filters over a body, one after the other. `max_output` is the most output that the window has room for
+    beside the request; None if that is not known.
 
     Raises:
         PluginRefused: a filter refuses the request.
@@ -119,7 +129,7 @@ async def filter_request(
             one.guard.note("request", "refused")
             raise _refusal(one.plugin.name, answer.refusal)
         try:
-            done = await run_text_work(size, _applied, done, answer, dialect, one.plugin.name)
+            done = await run_text_work(size, _applied, done, answer, dialect, one.plugin.name, max_output)
         except UnusableAnswer as error:
             one.guard.take_back("request")
             one.guard.fault("request", "unusable", str(error))
@@ -186,7 +196,9 @@ def _read(body: bytes, dialect: Dialect) -> _Prepared:
     return _Prepared(fields, messages)
 
 
-def _applied(done: FilteredRequest, answer: RequestChange, dialect: Dialect, plugin: str) -> FilteredRequest:
+def _applied(
+    done: FilteredRequest, answer: RequestChange, dialect: Dialect, plugin: str, max_output: int | None
+) -> FilteredRequest:
     """The request with the changes of a filter.
 
     Raises:
@@ -198,6 +210,8 @@ def _applied(done: FilteredRequest, answer: RequestChange, dialect: Dialect, plu
     names = _set_fields(fields, answer.fields, dialect)
     if not changed and not names:
         return done
+    if names:
+        _check_fields(done.body, fields, names, dialect, max_output)
     if changed:
         fields[dialect.messages_key] = items
     body = msgspec.json.encode(fields)
@@ -232,6 +246,7 @@ def _changed_items(
             continue
         checked_message(old[index], new[index], growth=MAX_MORE_BYTES)
         changed.append(ChangedMessage(plugin, index, old[index], new[index], reason))
+    check_places([(one.index, one.before, one.after) for one in changed])
     if {*_broken(new, dialect)} - {*_broken(old, dialect)}:
         raise UnusableAnswer("its messages break a rule of the format")
     return after, changed
@@ -251,6 +266,38 @@ def _set_fields(fields: dict[str, Any], wanted: Mapping[str, Any], dialect: Dial
             fields[name] = raw
         names += [name] if known else []
     return names
+
+
+def _check_fields(
+    before: bytes, fields: dict[str, Any], names: list[str], dialect: Dialect, max_output: int | None
+) -> None:
+    """
+    Raises:
+        UnusableAnswer: the fields are none of a request of this format, or ask for more output than there is room for.
+    """
+    was_readable = _is_request(FIELDS.decode(before), dialect, before)
+    if was_readable and not _is_request(fields, dialect, b""):
+        raise UnusableAnswer("a field has a value that its format does not allow")
+    for name in names:
+        if name not in OUTPUT_FIELDS:
+            continue
+        if name not in fields:
+            if dialect.name == "anthropic":
+                raise UnusableAnswer(f"every request of this format states {name}")
+            continue
+        output = msgspec.json.decode(fields[name])
+        if type(output) is not int or output < 1:
+            raise UnusableAnswer(f"{name} is no number of tokens")
+        if max_output is not None and output > max_output:
+            raise UnusableAnswer(f"{name} is more output than the window has room for")
+
+
+def _is_request(fields: dict[str, Any], dialect: Dialect, body: bytes) -> bool:
+    try:
+        request_of(fields, dialect, body)
+    except WireError:
+        return False
+    return True
 
 
 def _items(array: Raw) -> list[Raw]:
