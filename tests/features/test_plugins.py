@@ -14,7 +14,7 @@ from msgspec import structs
 import refold
 from refold.cli.main import run
 from refold.gateway.telemetry import PrometheusMetrics
-from refold.plugins.registry import Plugins, use
+from refold.plugins.registry import Plugins, find_plugins, use
 from refold.testing import ScriptedUpstream, call, say
 from tests.gateway.conftest import served
 from tests.gateway.test_admin import asked
@@ -334,6 +334,40 @@ def test_a_file_in_the_settings_is_loaded_and_a_broken_one_is_an_error(tmp_path,
     assert run(["serve", "--store", str(tmp_path)]) == 2
     assert "the required plugin 'harbour' is not loaded" in capsys.readouterr().err
     monkeypatch.delenv("REFOLD_PLUGINS_REQUIRED")
+
+
+@pytest.mark.feature("X16")
+@pytest.mark.parametrize(
+    "code", ["threading.Event().wait(60)", "plugin = lambda: threading.Event().wait(60)"]
+)
+def test_a_file_that_hangs_when_it_is_loaded_is_named_after_a_deadline(code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("refold.plugins.registry.LOAD_S", 0.2)
+    hangs = tmp_path / "hangs.py"
+    hangs.write_text(f"import threading\n{code}\n")
+    monkeypatch.setenv("REFOLD_PLUGINS_INSTALLED", "false")
+
+    assert run(["plugins", "check", str(hangs)]) == 1
+    assert "hangs.py: its import has not ended after 0.2 s" in capsys.readouterr().err
+    monkeypatch.setenv("REFOLD_PLUGINS_FILES", str(hangs))
+    assert run(["plugins", "list"]) == 1
+    assert "hangs.py: its import has not ended after 0.2 s" in capsys.readouterr().err
+    assert run(["serve", "--store", str(tmp_path)]) == 2
+    assert "its import has not ended after 0.2 s" in capsys.readouterr().err
+
+
+@pytest.mark.feature("X16")
+def test_the_code_of_an_installed_plugin_that_is_off_does_not_run(tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    (site / "bad-1.dist-info").mkdir(parents=True)
+    (site / "bad-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1\n")
+    (site / "bad-1.dist-info" / "entry_points.txt").write_text("[refold.plugins]\nbad = bad_plugin:plugin\n")
+    (site / "bad_plugin.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\nraise SystemExit\n")
+    monkeypatch.syspath_prepend(site)
+
+    assert [one.name for one in find_plugins(off=["bad"]).problems] == []
+    assert not (tmp_path / "ran").exists()
+    assert [one.name for one in find_plugins().problems] == ["bad"]
 
 
 @pytest.mark.feature("X16")

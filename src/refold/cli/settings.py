@@ -33,23 +33,27 @@ def load_plugins_here(flags: Layer | None = None) -> Plugins:
     Raises:
         ConfigError: a file cannot be read, or a plugin cannot be used.
     """
-    from refold.plugins.registry import load_plugins
+    from refold.plugins.registry import LOAD_S, load_plugins
 
     wanted = plugin_settings_here(flags)
     if wanted not in _loaded:
         _loaded.clear()
         _loaded[wanted] = load_plugins(
-            *wanted.files, installed=wanted.installed, off=wanted.off, required=wanted.required
+            *wanted.files,
+            installed=wanted.installed,
+            off=wanted.off,
+            required=wanted.required,
+            timeout_s=LOAD_S,
         )
     return _loaded[wanted]
 
 
 def find_plugins_here() -> Plugins:
     """The plugins of the settings of this place, without using them; a file that cannot be used is a problem, and no error."""
-    from refold.plugins.registry import find_plugins
+    from refold.plugins.registry import LOAD_S, find_plugins
 
     wanted = plugin_settings_here()
-    return find_plugins(wanted.files, installed=wanted.installed, off=wanted.off)
+    return find_plugins(wanted.files, installed=wanted.installed, off=wanted.off, timeout_s=LOAD_S)
 
 
 def plugin_settings_here(flags: Layer | None = None) -> PluginSettings:

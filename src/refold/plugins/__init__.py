@@ -1,8 +1,7 @@
 """Plugins: code of others at the points that Refold offers. See docs/plugins.md.
 
 plugin.py     Plugin, a frozen value, and the protocols of its functions
-guard.py      calls a plugin with a deadline, and counts
-registry.py   load_plugins: entry points and files; active: the plugins in use
+registry.py   load_plugins: entry points and files; active: the plugins in use; PluginGuard calls one with a deadline, and counts
 filters.py    the chain of request and response filters, and the check of what they return
 """
 

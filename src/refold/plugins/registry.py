@@ -54,6 +54,8 @@ OWN_COMMANDS = frozenset(
     )
 )
 """The names and aliases in `refold.chat.commands.COMMANDS`, which is above this module."""
+LOAD_S = 30.0
+"""Seconds for the import of one plugin by a command. Large libraries take a few."""
 MAX_TIMEOUT_S = 600.0
 SUMMARY_S = 300.0
 """Seconds for a summary. Nobody waits so long: the conversation goes on meanwhile."""
@@ -228,19 +230,21 @@ def load_plugins(
     installed: bool = True,
     off: Iterable[str] = (),
     required: Iterable[str] = (),
+    timeout_s: float | None = None,
 ) -> Plugins:
     """Load plugins and use them in this process: those of files, and those of installed packages.
 
     Args:
         files: Python files with a variable `plugin`.
         installed: load those of installed packages too.
-        off: names of plugins to leave out.
+        off: names of plugins, or of their entry points, to leave out.
         required: names of plugins without which Refold must not run.
+        timeout_s: seconds for the import of each, in a thread of its own; by default it is imported here, and waited for.
 
     Raises:
         ConfigError: a file has no plugin that can be used, or a required plugin is missing.
     """
-    plugins = find_plugins(files, installed=installed, off=off)
+    plugins = find_plugins(files, installed=installed, off=off, timeout_s=timeout_s)
     for problem in plugins.problems:
         _log.warning("no plugin of %s: %s", problem.source, problem.reason)
     broken = {str(file) for file in files} & {problem.source for problem in plugins.problems}
@@ -261,13 +265,19 @@ def load_plugins(
 
 
 def find_plugins(
-    files: Iterable[str | PathLike[str]] = (), *, installed: bool = True, off: Iterable[str] = ()
+    files: Iterable[str | PathLike[str]] = (),
+    *,
+    installed: bool = True,
+    off: Iterable[str] = (),
+    timeout_s: float | None = None,
 ) -> Plugins:
-    """Load plugins without using them."""
+    """Load plugins without using them. The arguments are those of `load_plugins`."""
     left_out, loaded, problems = {*off}, dict[str, LoadedPlugin](), list[PluginProblem]()
     for source, name, load in _sources(files, installed=installed):
+        if name in left_out:  # its code does not run
+            continue
         try:
-            plugin = check_plugin(load())
+            plugin = _loaded(load, timeout_s)
             if plugin.name in left_out:
                 continue
             _check_names(plugin, loaded)
@@ -279,6 +289,28 @@ def find_plugins(
         else:
             loaded[plugin.name] = LoadedPlugin(plugin, source, PluginGuard(plugin))
     return Plugins([*loaded.values()], problems)
+
+
+def _loaded(load: Callable[[], object], timeout_s: float | None) -> Plugin:
+    """Import a plugin and check it.
+
+    Raises:
+        ConfigError: it cannot be used, or its import has not ended in time.
+    """
+    if timeout_s is None:
+        return check_plugin(load())
+    done = threading.Event()
+    made = _Call(lambda: check_plugin(load()), done.set)
+    threading.Thread(target=made.run, name="refold-plugin-import", daemon=True).start()
+    if not done.wait(timeout_s):
+        raise ConfigError(
+            f"its import has not ended after {timeout_s:g} s",
+            hint="leave work and connections to the functions of the plugin",
+        )
+    if made.error is not None:
+        raise made.error
+    assert isinstance(made.answer, Plugin)
+    return made.answer
 
 
 def _sources(

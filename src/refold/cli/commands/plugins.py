@@ -98,10 +98,10 @@ def check(
     import asyncio
 
     from refold.cli.settings import find_plugins_here
-    from refold.plugins.registry import Plugins, find_plugins, use
+    from refold.plugins.registry import LOAD_S, Plugins, find_plugins, use
 
     if what and (Path(what).suffix == ".py" or "/" in what):
-        found = find_plugins([what], installed=False)
+        found = find_plugins([what], installed=False, timeout_s=LOAD_S)
     else:
         found = find_plugins_here()
         found = Plugins(
