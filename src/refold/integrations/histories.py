@@ -158,6 +158,8 @@ class _OpenBranch(Struct):
     terms: Terms
     system: bytes
     tools: bytes
+    owner: str = ""
+    """Whose calls it was found for; empty where all belong to the program."""
     end: bytes = start_chain(b"")
     """The hash of all originals."""
     replied: bytes = b""
@@ -272,12 +274,14 @@ class HistoryTable:
             self._branches[name, branch] = found
 
     def conversation(self, messages: Sequence[object] = (), *, name: str = "") -> Conversation | None:
-        """Return the conversation of a name, or the one that a history continues; None if there is none."""
+        """Return the conversation of a name, or the one that a history continues; None if there is none. Conversations of an
+        `owner` are found by their names only: a history may be another one's too.
+        """
         if name:
             return self.engine.conversation(name, format=self.format)
         chain = [*chain_of(read_message(one, self._dialect) for one in messages)]
         with self._lock:
-            found = self._recognised(chain, [*self._branches.values()])
+            found = self._recognised(chain, [one for one in self._branches.values() if not one.owner])
         return found.conversation if found else None
 
     def recall(
@@ -332,6 +336,7 @@ class HistoryTable:
         if known < len(messages):
             found.conversation.add(*messages[known:])
             found.note(chain[known:], messages[known:], size)
+        found.owner = owner
         place = found.name, found.conversation.branch
         self._branches[place] = found
         self._branches.move_to_end(place)

@@ -120,8 +120,9 @@ class RefoldCallback(CustomLogger):
 
     def _prepare(self, wire: str, given: Mapping[str, Any]) -> PreparedCall | None:
         """Take the history of a call; None where it is to be passed on as it is."""
-        named = {**given, "model": str(given.get("model") or "").rpartition("/")[2], NAME: _name(given)}
-        return self._calls.prepare(wire, named)[0]
+        name, owner = _named(given)
+        named = {**given, "model": str(given.get("model") or "").rpartition("/")[2], NAME: name}
+        return self._calls.prepare(wire, named, owner=owner)[0]
 
     async def async_post_call_success_deployment_hook(
         self,
@@ -194,9 +195,9 @@ def _call_id(kwargs: Mapping[str, Any]) -> str:
     return str(kwargs.get("litellm_call_id"))
 
 
-def _name(kwargs: Mapping[str, Any]) -> str:
-    """Return the name of a request's conversation: from its metadata, the header of the gateway, or LiteLLM's session. In the
-    proxy it belongs to the client, so that no client finds another one's.
+def _named(kwargs: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name of a request's conversation, which may be empty, and its owner: from its metadata, the header of the gateway, or
+    LiteLLM's session. In the proxy both belong to the client, so that no client finds another one's.
     """
     found, owner = "", ""
     for field in ("metadata", "litellm_metadata"):
@@ -210,7 +211,7 @@ def _name(kwargs: Mapping[str, Any]) -> str:
         found = found or str({str(key).lower(): value for key, value in headers.items()}.get(HEADER) or "")
     found = found or str(kwargs.get("litellm_session_id") or "")
     is_of_client = bool(owner) or isinstance(request, Mapping)
-    return named_by_client(owner, found) if found and is_of_client else found
+    return named_by_client(owner, found) if found and is_of_client else found, owner
 
 
 def _owner(metadata: Mapping[str, Any]) -> str:

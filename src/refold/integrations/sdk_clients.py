@@ -72,8 +72,16 @@ class WrappedCalls:
         rest = split_prompt(messages)[1]
         return self.table(format).recall(arguments, rest, name=name or self._default)
 
-    def prepare(self, format: str, given: Arguments) -> tuple[PreparedCall | None, Arguments]:  # noqa: A002
-        """Return the call with the arguments to send; no call where it is to be passed on as it is."""
+    def prepare(
+        self,
+        format: str,  # noqa: A002  # the word users know
+        given: Arguments,
+        *,
+        owner: str = "",
+    ) -> tuple[PreparedCall | None, Arguments]:
+        """Return the call with the arguments to send; no call where it is to be passed on as it is. `owner` is that of
+        `HistoryTable.prepare`.
+        """
         name, sent = self._named(given)
         key = "input" if format == "responses" else "messages"
         history = sent.get(key)
@@ -93,6 +101,7 @@ class WrappedCalls:
         call = self.table(format).prepare(
             rest,
             name=name,
+            owner=owner,
             system=prompt or None,
             tools=[*tools] if isinstance(tools, list | tuple) else (),
             model=str(sent.get("model") or ""),

@@ -230,6 +230,25 @@ async def test_a_callback_that_replaces_another_one_gets_the_usage_of_streams(ca
         await ask("second")
 
 
+async def test_the_words_of_a_client_are_not_recalled_by_equal_messages(callback, kept):
+    """As in a proxy, where LiteLLM puts the hash of the key into the metadata."""
+    said = [{"role": "user", "content": "The tide?"}]
+    more = [
+        *said,
+        {"role": "assistant", "content": "High."},
+        {"role": "user", "content": "The word is MARIGOLD."},
+    ]
+    with ScriptedUpstream(otherwise="High.") as server:
+        for messages in (said, more):
+            await litellm.acompletion(
+                **place(server), messages=messages, metadata={"user_api_key_hash": "a" * 64}
+            )
+    (talk,) = kept.conversations()
+    assert talk.messages == len(more)
+    assert "MARIGOLD" not in callback.recall({"what": "MARIGOLD"}, more[:2])
+    assert "MARIGOLD" in callback.recall({"what": "MARIGOLD"}, name=talk.id)
+
+
 async def test_a_refusal_is_learnt(callback, kept):
     history = [
         part
@@ -353,6 +372,28 @@ def test_no_client_of_the_proxy_reaches_the_names_of_another_and_no_key_is_store
     assert (len(known), len(owners)) == (3 * len(clients), len(clients))
     assert "a" * 12 in owners, "the name of a hashed key stays as it was"
     assert not [name for name in known if "key" in name]
+
+
+def test_no_client_of_the_proxy_continues_the_unnamed_conversation_of_another(tmp_path):
+    """Equal questions get equal replies, so the histories of two clients begin with the same messages."""
+    (tmp_path / "own_auth.py").write_text(CUSTOM_AUTH)
+    keys = ["customer-key-alice", "customer-key-mallory"]
+    said = {key: [] for key in keys}
+    with ScriptedUpstream(otherwise=echo) as server:
+        config = proxy_config(server).replace(
+            "general_settings:\n", "general_settings:\n  custom_auth: own_auth.user_api_key_auth\n"
+        )
+        with proxy(tmp_path, config, master_key()) as url:
+            for text in ("The tide?", "And the wind?", "Thanks."):
+                for key in keys:
+                    said[key].append({"role": "user", "content": text})
+                    with openai.OpenAI(base_url=url, api_key=key, max_retries=0) as client:
+                        reply = client.chat.completions.create(model="gpt-4o-mini", messages=said[key])
+                    said[key].append({"role": "assistant", "content": reply.choices[0].message.content})
+    with refold.sync.Engine(f"sqlite:///{tmp_path}/chats.db") as engine:
+        known = {one.id: (one.messages, one.branches) for one in engine.conversations()}
+    assert [*known.values()] == [(5, 1), (5, 1)], known
+    assert len({name.partition("/")[0] for name in known}) == len(keys)
 
 
 def play(url, key, folder):
