@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import anthropic
 import openai
 import pytest
@@ -126,6 +128,31 @@ def test_a_named_conversation_is_found_again_after_a_restart(server, tmp_path):
 
     assert sizes == [7]
     assert "MARIGOLD-58" in found
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one engine", "an engine each"])
+def test_two_clients_that_take_turns_are_one_conversation(shared, server, tmp_path):
+    """Such as two agents of one program, or two programs. Each message is stored once."""
+    url, messages = f"sqlite:///{tmp_path}/chats.db", []
+    with ExitStack() as opened:
+        engines = [opened.enter_context(refold.sync.Engine(url, window=4_096, max_output=200)) for _ in "ab"]
+        clients = [
+            refold.wrap(
+                opened.enter_context(
+                    openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0)
+                ),
+                engines[0 if shared else number],
+                conversation="harbour",
+            )
+            for number in (0, 1)
+        ]
+        for number in range(12):
+            messages.append(user(f"{number}. {LONG}"))
+            ask(clients[number % 2], messages, max_tokens=100 + number % 2)
+        (talk,) = engines[0].conversations()
+
+    assert (talk.messages, talk.branches) == (len(messages) - 1, 1)
+    assert len(server.requests) == len(server.answered) == 12
 
 
 def test_a_refused_request_is_sent_again_smaller(client, server, kept):

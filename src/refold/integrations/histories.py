@@ -160,6 +160,8 @@ class _OpenBranch(Struct):
     tools: bytes
     owner: str = ""
     """Whose calls it was found for; empty where all belong to the program."""
+    size: int = 0
+    """Messages whose hashes are known."""
     end: bytes = start_chain(b"")
     """The hash of all originals."""
     replied: bytes = b""
@@ -175,7 +177,7 @@ class _OpenBranch(Struct):
         """
         for at, (mark, message) in enumerate(zip(chain, messages, strict=True), first + 1):
             self.end = extend_chain(self.end, message, b"")
-            self.sizes[mark] = self.sizes[self.end] = at
+            self.sizes[mark] = self.sizes[self.end] = self.size = at
             if not self.replied and message.role == "assistant":
                 self.replied = mark
 
@@ -319,14 +321,15 @@ class HistoryTable:
         unnamed = named_by_client(owner, UNNAMED)
         found = self._find(name, unnamed, chain, terms)
         found = found or self._open(f"{unnamed}{uuid4().hex[:12]}", "", terms)
+        found.conversation.load()
+        if found.conversation.size != found.size:  # another table or program has written to it
+            found = self._reopened(found, terms)
         known, size = _common(found, chain)
         if size != found.conversation.size:
             branch = self.engine.fork(found.name, size, branch=found.conversation.branch)
             found = self._open(found.name, branch, terms)
         if found.terms != terms:
-            known_sizes = found.sizes
-            found = self._open(found.name, found.conversation.branch, terms)
-            found.sizes = known_sizes | found.sizes  # with the short forms, which are not stored
+            found = self._reopened(found, terms)
         if (spelled := _spelled(system)) != found.system:
             found.conversation.set_system(system)
             found.system = spelled
@@ -367,6 +370,12 @@ class HistoryTable:
                 best = known, one
         return best[1]
 
+    def _reopened(self, branch: _OpenBranch, terms: Terms) -> _OpenBranch:
+        """Open a branch again, with the short forms, which are not stored."""
+        opened = self._open(branch.name, branch.conversation.branch, terms)
+        opened.sizes = branch.sizes | opened.sizes
+        return opened
+
     def _open(self, name: str, branch: str, terms: Terms) -> _OpenBranch:
         """Open a branch, and read the hashes of its messages."""
         model, max_output, window, _ = terms
@@ -387,6 +396,7 @@ class HistoryTable:
             stored = [read_stored(one, head) for one in self.engine.store.messages(head)]
             messages = [one for one in stored if one is not None]
             opened.note([*chain_of(messages)], messages, 0)
+            opened.size = talk.size  # also where some of them cannot be read
         return opened
 
 

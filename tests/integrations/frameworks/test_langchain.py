@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 
 import refold
 from refold.integrations.langchain import RefoldMiddleware
@@ -106,6 +107,31 @@ def test_an_earlier_checkpoint_goes_on_in_a_branch(kept):
         agent.invoke({"messages": [HumanMessage("Zwei.")]}, early)
     assert [one.text for one in server.requests[-1].messages] == ["One.", "One.", "Zwei."]
     assert len(kept.conversations()) == 1
+
+
+def test_two_agents_of_one_graph_share_the_conversation_of_its_thread(tmp_path):
+    """Subgraphs on one list of messages, with a restart after each part. Each message is stored once."""
+    saver, url = InMemorySaver(), f"sqlite:///{tmp_path}/chats.db"
+    with ScriptedUpstream(otherwise=echo, window=4_096, strict=True) as server:
+        for part in range(3):
+            with refold.sync.Engine(url, window=4_096, max_output=200) as engine:
+                graph = StateGraph(MessagesState)
+                for name in ("clerk", "pilot"):
+                    agent = create_agent(
+                        model_of(server),
+                        system_prompt=f"You are the {name}.",
+                        middleware=[RefoldMiddleware(engine)],
+                    )
+                    graph.add_node(name, agent)
+                graph.add_edge(START, "clerk").add_edge("clerk", "pilot")
+                both = graph.compile(checkpointer=saver)
+                for turn in range(4):
+                    said = HumanMessage(f"{part}.{turn} " + "The tide is high. " * 40)
+                    state = both.invoke({"messages": [said]}, THREAD)
+                (talk,) = engine.conversations()
+    assert (talk.messages, talk.branches) == (35, 1)
+    assert len(state["messages"]) == 36
+    assert len(server.requests) == len(server.answered) == 24
 
 
 def test_a_refused_request_is_sent_again_smaller(kept):
