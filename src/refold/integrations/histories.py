@@ -273,6 +273,10 @@ class HistoryTable:
             found = self._branches.get((name, branch)) or self._open(name, branch, NO_TERMS)
             if chain and chain[-1] not in found.sizes and size <= found.conversation.size:
                 found.sizes[chain[-1]] = size
+                mark = chain[-1]  # the branch may have gone on, as after a restart
+                for at, message in enumerate(self._stored(found.conversation, size), size + 1):
+                    mark = extend_chain(mark, message, b"")
+                    found.sizes[mark] = at
             self._branches[name, branch] = found
 
     def conversation(self, messages: Sequence[object] = (), *, name: str = "") -> Conversation | None:
@@ -392,12 +396,16 @@ class HistoryTable:
         )
         opened = _OpenBranch(talk, {}, terms, _spelled(None), _spelled([]))
         if talk.size:
-            head = self.engine.store.head(self.engine.owner, name, talk.branch)
-            stored = [read_stored(one, head) for one in self.engine.store.messages(head)]
-            messages = [one for one in stored if one is not None]
+            messages = self._stored(talk, 0)
             opened.note([*chain_of(messages)], messages, 0)
             opened.size = talk.size  # also where some of them cannot be read
         return opened
+
+    def _stored(self, talk: Conversation, first: int) -> list[Message]:
+        """The messages of a branch from a number on, those apart that cannot be read."""
+        head = self.engine.store.head(self.engine.owner, talk.id, talk.branch)
+        stored = (read_stored(one, head) for one in self.engine.store.messages(head, first))
+        return [one for one in stored if one is not None]
 
 
 def named_by_client(owner: str, name: str) -> str:

@@ -10,7 +10,7 @@ pytest.importorskip("pydantic_ai")
 
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import ProcessHistory
-from pydantic_ai.messages import ModelResponse, ThinkingPart
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, ThinkingPart
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -95,6 +95,23 @@ async def test_a_session_with_the_history_processor(kept):
         check_session(server, "pydantic-ai (history processor)", version("pydantic-ai-slim"))
         assert max(sizes) < 3 * TURNS
         assert len(kept.conversations()) == 1
+
+
+async def test_a_replaced_history_goes_on_in_its_branch_after_a_restart(tmp_path):
+    url, stored = f"sqlite:///{tmp_path}/chats.db", b"[]"
+    with ScriptedUpstream(otherwise=echo, window=4_096, strict=True) as server:
+        for part in range(4):
+            with refold.sync.Engine(url, window=4_096, max_output=200, limit=3_000) as engine:
+                agent = Agent(openai_model(server), capabilities=[ProcessHistory(history_processor(engine))])
+                for turn in range(6):
+                    history = ModelMessagesTypeAdapter.validate_json(stored)
+                    asked = f"{part}.{turn} " + "The tide. " * 80
+                    done = await agent.run(asked, message_history=history, conversation_id="harbour")
+                    stored = ModelMessagesTypeAdapter.dump_json(done.all_messages())
+                (talk,) = engine.conversations()
+    assert (talk.messages, talk.branches) == (47, 1)
+    assert len(server.requests) == len(server.answered) == 24
+    assert len(history) < 40, "the history was replaced"
 
 
 async def test_thinking_is_kept_with_its_signature(kept):
