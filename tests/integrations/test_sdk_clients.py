@@ -192,6 +192,18 @@ def test_a_stream_yields_the_same_events_and_its_usage_is_recorded(client, serve
     assert call.usage.output > 0
 
 
+def test_the_usage_of_a_stream_that_ends_after_the_next_call_is_not_that_of_the_next_window(client, kept):
+    """Its figures would make the next window look smaller than it is, and the one after it too large."""
+    named = {"model": "m", "refold_conversation": "harbour"}
+    counted = {"stream": True, "stream_options": {"include_usage": True}}
+    late = client.chat.completions.create(messages=[user("Hello.")], **named, **counted)
+    reply = client.chat.completions.create(messages=[user("Hello."), user(LONG)], **named)
+    assert [*late][-1].usage.prompt_tokens < reply.usage.prompt_tokens
+
+    (call,) = kept.store.calls(kept.owner, "harbour")
+    assert call.usage.input == reply.usage.prompt_tokens
+
+
 @pytest.mark.parametrize("how", ["events", "final"])
 def test_the_usage_of_a_stream_of_responses_is_recorded(client, kept, how):
     named = {"X-Refold-Conversation": "boats"}

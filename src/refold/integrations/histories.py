@@ -71,6 +71,7 @@ class PreparedCall:
     ) -> None:
         self.fields, self.conversation = fields, conversation
         self._given, self._key = given, key
+        self._sent = conversation.state.sent if conversation else None
         self._pieces: list[SentMessage] | None = None
 
     @property
@@ -86,9 +87,13 @@ class PreparedCall:
 
     def record(self, usage: object) -> None:
         """Record the usage that the provider reported: see `Conversation.record`. A report that cannot be read is
-        logged, not raised: the reply is there.
+        logged, not raised: the reply is there. One that comes after the next call of the conversation was prepared is dropped: its
+        figures would be taken for those of the other window.
         """
         if self.conversation is None or usage is None:
+            return
+        if self.conversation.state.sent is not self._sent:
+            _log.info("the usage of a call was not recorded: it came after the next call")
             return
         try:
             self.conversation.record(usage)
@@ -112,6 +117,7 @@ class PreparedCall:
                 return False
             raise
         self.fields, self._pieces = {**self.fields, **fields}, None
+        self._sent = self.conversation.state.sent
         return True
 
     def pieces(self) -> list[SentMessage]:
