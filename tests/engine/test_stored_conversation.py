@@ -393,3 +393,22 @@ async def test_an_error_about_a_deleted_conversation_has_a_hint(tmp_path, url):
             with pytest.raises(StoreError) as told:
                 await act()
             assert told.value.hint
+
+
+async def test_the_messages_of_a_turn_keep_their_numbers_in_another_program(store):
+    """The user adds to a question while the agent works. Each addition is found by its own number after a compaction, a
+    reopened conversation and the next compaction.
+    """
+    words = " ".join(f"plank {number}," for number in range(60))
+    first = await engine(store).conversation("chat")
+    await first.add("Mend the boat.", {"role": "assistant", "content": "What is wrong with it?"})
+    await first.add(f"Paint the hull: {words}", f"Tar the deck: {words}", *answer(0)[1:3])
+    await first.add("Go on.", *answer(1)[1:3])
+    await first.compact(keep=100)
+
+    again = await engine(store).conversation("chat")
+    await again.add("Is it done?", *answer(2)[1:3])
+    shown = str(await again.compact(keep=100))
+
+    assert "Question #m2: Paint the hull" in shown
+    assert "Question #m3: Tar the deck" in shown

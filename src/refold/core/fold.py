@@ -23,7 +23,6 @@ from refold.core.digest.typed_text import (
     client_summary,
     is_client_summary,
     is_typed,
-    request_text,
     said_by_user,
 )
 from refold.core.pairs import repair
@@ -36,7 +35,6 @@ from refold.core.view import View, ViewEntry
 from refold.model.message import (
     Message,
     Reasoning,
-    Text,
     ToolCall,
     compaction_span,
     holds_compaction,
@@ -176,9 +174,9 @@ class FoldedBranch(Struct, frozen=True, dict=True):
     """Tokens of the originals before `origin`."""
     task: tuple[UserRequest, ...] = ()
     """The first request of the user: the user messages before the first reply, as far as a person typed them."""
-    asked: UserRequest | None = None
-    """The user's request in the turn that is open at the start of `branch`; None if no turn is open, or if
-    the request must not be recorded."""
+    asked: tuple[UserRequest, ...] = ()
+    """The user's messages of the turn that is open at the start of `branch`, oldest first, as far as they are not of the
+    task. Empty if no turn is open, or if they must not be recorded."""
     held: frozenset[int] = frozenset()
     """Numbers of the originals in `branch` that must not be recorded or indexed."""
     secrets: frozenset[str] = frozenset()
@@ -286,7 +284,7 @@ class FoldedBranch(Struct, frozen=True, dict=True):
             if message.role in _TURN_ROLES:
                 following = message.role
         else:
-            found += [self.asked] if self.asked else []
+            found += reversed(self.asked)
         return tuple(reversed(found if len(found) <= MAX_ASKED else [*found[: MAX_ASKED - 1], found[-1]]))
 
     def _role_from(self, number: int) -> str:
@@ -298,16 +296,10 @@ class FoldedBranch(Struct, frozen=True, dict=True):
                 return role
         return "tool" if self.branch.progress.open_calls else "user"
 
-    def question_before(self, last: int) -> UserRequest | None:
-        """`questions_before` joined into one message with the newest number, without messages of the task;
-        the form that the store keeps.
-        """
+    def asked_before(self, last: int) -> tuple[UserRequest, ...]:
+        """`questions_before` without messages of the task: what the store keeps. If all of them are of the task, the newest."""
         found, task = self.questions_before(last), {one.number for one in self.task}
-        own = [one for one in found if one.number not in task] or found[-1:]
-        if len(own) < 2:
-            return own[0] if own else None
-        said = [Text(request_text(one.message)) for one in own]
-        return UserRequest(own[-1].number, Message("user", tuple(said)))
+        return tuple(one for one in found if one.number not in task) or found[-1:]
 
     def hold(self, message: Message) -> FoldedBranch:
         """Append an original that must not be recorded: it enters no index, ledger or task."""

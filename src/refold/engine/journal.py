@@ -313,7 +313,10 @@ class _Snapshot(Struct, frozen=True):
     task_replies: int = -1
     """The number of replies before the task; -1 if not known."""
     asked: tuple[int, bytes] | None = None
+    """The newest message of the user in the open turn. Earlier versions joined all of them in it."""
     pruned: int = 0
+    asked_earlier: tuple[tuple[int, bytes], ...] = ()
+    """The messages of the open turn before `asked`, oldest first."""
 
 
 def write_snapshot(folded: FoldedBranch, encode: Encode, *, in_words: bool = False) -> bytes:
@@ -322,7 +325,8 @@ def write_snapshot(folded: FoldedBranch, encode: Encode, *, in_words: bool = Fal
     """
     origin = max(folded.origin, folded.summaries[-1].last if folded.summaries else 0)
     carried, summaries = _carried_facts(folded, origin)
-    task, asked = [(one.number, encode(one.message)) for one in folded.task], folded.question_before(origin)
+    task = [(one.number, encode(one.message)) for one in folded.task]
+    asked = [(one.number, encode(one.message)) for one in folded.asked_before(origin)]
     state = _Snapshot(
         version=VERSION,
         size=folded.size,
@@ -343,8 +347,9 @@ def write_snapshot(folded: FoldedBranch, encode: Encode, *, in_words: bool = Fal
         task=task[0] if task else None,
         more=tuple(task[1:]),
         task_replies=folded.task[0].replies if task else -1,
-        asked=(asked.number, encode(asked.message)) if asked else None,
+        asked=asked[-1] if asked else None,
         pruned=folded.pruned,
+        asked_earlier=tuple(asked[:-1]),
     )
     return msgspec.msgpack.encode(state)
 
@@ -394,7 +399,7 @@ def read_snapshot(
         origin=state.origin,
         told=state.told,
         task=tuple(_read_task(state, decode)),
-        asked=UserRequest(state.asked[0], decode(state.asked[1])) if state.asked else None,
+        asked=tuple(_read_asked(state, decode)),
         held=frozenset(one.number for one in known if one.is_secret),
     )
     return append_originals(folded.with_ledger(state.ledger), held[len(known) :])
@@ -404,6 +409,11 @@ def _read_task(state: _Snapshot, decode: Decode) -> Iterator[UserRequest]:
     for number, body in (*([state.task] if state.task else []), *state.more):
         message = decode(body)
         yield UserRequest(number, message, state.task_replies, is_typed(message))
+
+
+def _read_asked(state: _Snapshot, decode: Decode) -> Iterator[UserRequest]:
+    for number, body in (*state.asked_earlier, *([state.asked] if state.asked else [])):
+        yield UserRequest(number, decode(body))
 
 
 def _shown_messages(

@@ -221,7 +221,7 @@ def _cleared(folded: FoldedBranch, first: int | None = None) -> FoldedBranch:
         origin=first,
         told=folded.told + folded.branch.tokens_before(max(0, first - folded.origin)),
         task=(),
-        asked=None,
+        asked=(),
         held=frozenset(),
     )
     return cleared.with_ledger(EMPTY)
@@ -237,7 +237,7 @@ def _carried_over(earlier: FoldedBranch, empty: FoldedBranch) -> FoldedBranch:
         lead=earlier.lead,
         facts=earlier.facts,
         task=earlier.task,
-        asked=earlier.question_before(earlier.size),
+        asked=earlier.asked_before(earlier.size),
     )
 
 
