@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from refold.engine.summary_jobs import SummaryJobs
 from refold.testing import Received, Refuse, ScriptedUpstream
 from tests.dashboard.visitor import Visitor
 from tests.e2e.test_gateway_sdks import prose
@@ -118,3 +119,40 @@ async def test_an_act_of_the_page_asks_a_local_server_only_if_it_works_without_t
     assert ("digest" in author, attention) == (needs_key, [])
     assert any(map(is_question, keyless)) != needs_key
     assert len(keyless[0].body) < 10
+
+
+async def test_a_request_that_waits_in_line_waits_for_its_own_summary_only_as_long_as_is_left(monkeypatch):
+    """A request waits for a model, and another of the same conversation behind it; then that one needs a summary as well."""
+    waits, asked, write_within = list[float](), asyncio.Event(), SummaryJobs.write_within
+
+    async def noted(jobs, request, seconds, *waited_s):
+        waits.append(sum(waited_s))
+        await write_within(jobs, request, seconds, *waited_s)
+
+    async def answer(received):
+        if is_question(received):
+            asked.set()
+            await asyncio.Event().wait()
+        return "Fine."
+
+    async def ask(gate, count):
+        body = msgspec.json.encode({"model": "gpt-5", "messages": told(count), "max_tokens": 100})
+        status, said, _ = await gate.post("/v1/chat/completions", body, x_refold_conversation="ships")
+        assert status == 200
+        return said["x-refold-action"]
+
+    monkeypatch.setattr(SummaryJobs, "write_within", noted)
+    settings = {"window": WINDOW, "compaction_preset": "opal", "summariser_timeout_s": 1.0}
+    async with (
+        ScriptedUpstream(window=WINDOW, otherwise=answer) as upstream,
+        served(upstream, **settings) as gate,
+    ):
+        turn = 1
+        while not asked.is_set():
+            first = asyncio.create_task(ask(gate, turn))
+            await asyncio.wait({first, asyncio.ensure_future(asked.wait())}, return_when="FIRST_COMPLETED")
+            turn += 2
+        second = await ask(gate, turn + 40)
+
+        assert (await first, second) == ("folded", "folded")
+        assert waits[0] < waits[1]  # the time in line counts

@@ -829,11 +829,11 @@ class Conversation:
             raise done.problem
         return fields
 
-    async def wait_for_summary(self, request: SummaryRequest) -> None:
+    async def wait_for_summary(self, request: SummaryRequest, waited_s: float = 0.0) -> None:
         """Wait until a model has written the summary that an outcome asks for, or until its time is up. Then
-        apply the action again, with `actions.at_once`.
+        apply the action again, with `actions.at_once`. The caller has waited for `waited_s` of that time already.
         """
-        await self._jobs.write_within(request, self._summariser_timeout_s)
+        await self._jobs.write_within(request, self._summariser_timeout_s, waited_s)
 
     async def record(self, usage: object) -> None:
         """Record the usage that the provider reported: a reply's `usage`, or the whole reply; None is

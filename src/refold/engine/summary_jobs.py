@@ -252,9 +252,9 @@ class SummaryJobs:
         if request is not None and self.summariser and not self.is_running and not self.breaker.is_open:
             self._begin(request, self.summariser, state=state, session=session)
 
-    async def write_within(self, request: SummaryRequest, seconds: float) -> None:
-        """Have a summary written, and wait for it so long. After that the policy goes on without it; the job
-        continues.
+    async def write_within(self, request: SummaryRequest, seconds: float, waited_s: float = 0.0) -> None:
+        """Have a summary written, and wait for it so long, less the time that the caller has waited already. After
+        that the policy goes on without it; the job continues.
         """
         place = self.place
         if self.summariser is None:
@@ -264,7 +264,7 @@ class SummaryJobs:
                 self._begin(request, self.summariser)
             task = self._task
             if task is not None:
-                await asyncio.wait({task}, timeout=seconds)
+                await asyncio.wait({task}, timeout=max(0.0, seconds - waited_s))
             problem = self._problem if self._failed == place else MODEL_FAILED
             if task is not None and not task.done():
                 problem = f"the model took longer than {seconds:g} second{'' if seconds == 1 else 's'}"

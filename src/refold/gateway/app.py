@@ -478,6 +478,7 @@ class Gateway:
         )
         further.rounds, further.edits = ticket.rounds, ticket.edits
         further.name_fault, further.ignored = ticket.name_fault, ticket.ignored
+        further.summary_wait = ticket.summary_wait  # it is one request to the client
         await self._take_in(further, incoming, None, host)
         further.added_s = time.perf_counter() - began
         return further
@@ -517,7 +518,9 @@ class Gateway:
             ticket.exchange = structs.replace(ticket.exchange, is_after_gap=True)
             ticket.handout.answers = StateRow(call=ticket.call_id)
             return
-        hosted = await host.take(incoming, terms, author, target.name, seen, queue=queue)
+        hosted = await host.take(
+            incoming, terms, author, target.name, seen, queue=queue, wait=ticket.summary_wait
+        )
         check_fits(hosted)
         await ticket.host(incoming, hosted, added)
 

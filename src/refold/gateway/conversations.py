@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property, lru_cache, partial, reduce
 from hashlib import sha256
 from operator import is_
@@ -23,6 +25,7 @@ from refold.core.assemble import assemble
 from refold.core.budget import exact, tokens_of
 from refold.core.fold import FoldedBranch
 from refold.core.identity import extend_chain
+from refold.core.plan import SummaryRequest
 from refold.core.plan_inputs import output_for
 from refold.engine import actions
 from refold.engine.actions import FOREIGN, RequestTerms
@@ -116,6 +119,34 @@ class DamagedBranch(RefoldError):
         super().__init__()
         self.found, self.damage = found, damage
         self.branches = frozenset((found.place.branch, *branches))
+
+
+class SummaryWait:
+    """The time that one request of a client has waited for summaries, or behind another request of its conversation that
+    waits for one. All of it together may take as long as the settings say (`summariser.timeout_s`).
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """The time of the block counts."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - began
+
+    @asynccontextmanager
+    async def holding(self, lock: asyncio.Lock) -> AsyncIterator[None]:
+        """Hold a lock; the time until it is free counts."""
+        with self.counted():
+            await lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 class PreparedWindow(Struct, frozen=True, dict=True):
@@ -232,10 +263,11 @@ class LiveBranch:
         *,
         claims: bytes = b"",
         text_size: int = 0,
+        wait: SummaryWait,
     ) -> PreparedWindow:
         """Add the new messages of a request after the first `size` messages and make its window. `claims` is
         the hash that no other branch may hold, see `Batch.claims`; `text_size` is the size of the request's
-        text.
+        text; `wait` counts its time for summaries.
 
         Raises:
             Moved: the branch has another number of messages.
@@ -259,7 +291,7 @@ class LiveBranch:
                 act, chains=hashes, claims=claims, is_blind=bool(messages), text_size=text_size
             )
             if done.awaited is not None:  # the messages are stored, and a model writes their summary
-                await self.conversation.wait_for_summary(done.awaited)
+                await self._wait(done.awaited, wait)
                 expected, new = size + len(messages), ()
                 done = await self.conversation.apply(actions.at_once(act), text_size=text_size)
         except StoreError as error:
@@ -352,7 +384,11 @@ class LiveBranch:
             raise made.problem
         return structs.replace(made, note=done.sent) if done.sent else made
 
-    async def take_count(self, made: PreparedWindow, tokens: int) -> PreparedWindow:
+    async def _wait(self, request: SummaryRequest, wait: SummaryWait) -> None:
+        with wait.counted():
+            await self.conversation.wait_for_summary(request, wait.seconds)
+
+    async def take_count(self, made: PreparedWindow, tokens: int, wait: SummaryWait) -> PreparedWindow:
         """The window of a request after the provider has counted it: the same one, or a smaller one if it does
         not fit.
         """
@@ -370,7 +406,7 @@ class LiveBranch:
 
         done = await self.conversation.apply(act)
         if done.awaited is not None:
-            await self.conversation.wait_for_summary(done.awaited)
+            await self._wait(done.awaited, wait)
             before = self.conversation.state
             done = await self.conversation.apply(actions.at_once(actions.context))
             again = made_of(before, done)
@@ -528,10 +564,11 @@ class OwnerConversations:
         seen: DecodedLine | None = None,
         *,
         queue: SummaryQueue | None = None,
+        wait: SummaryWait | None = None,
         is_answered: bool = False,
     ) -> TakenRequest:
         """Add a request to its branch and make its window. `author` writes the summaries, in another process if
-        there is a `queue`. `upstream` is the
+        there is a `queue`; `wait` counts the time that the client's request waits for them. `upstream` is the
         upstream to be asked, and `seen` holds the request's messages if they were read already. A request that
         `is_answered` is stored late: it never gets a branch of its own because of its size.
 
@@ -544,10 +581,19 @@ class OwnerConversations:
         """
         seen = seen or await self._read(incoming, incoming.array or b"[]")
         damaged: tuple[DamagedBranch, ...] = ()
+        wait = wait or SummaryWait()
         while True:  # each round leaves out one more branch
             try:
                 taken = await self._take_in_branch(
-                    incoming, settings, author, upstream, seen, damaged, queue=queue, is_answered=is_answered
+                    incoming,
+                    settings,
+                    author,
+                    upstream,
+                    seen,
+                    damaged,
+                    queue=queue,
+                    wait=wait,
+                    is_answered=is_answered,
                 )
             except DamagedBranch as error:
                 damaged = (*damaged, error)
@@ -571,6 +617,7 @@ class OwnerConversations:
         damaged: Sequence[DamagedBranch],
         *,
         queue: SummaryQueue | None,
+        wait: SummaryWait,
         is_answered: bool,
     ) -> TakenRequest:
         """Add a request to a branch that is not among the `damaged` ones.
@@ -584,12 +631,20 @@ class OwnerConversations:
             live, found = held or await self._open(
                 incoming, seen.line, settings, upstream, damaged, is_earlier=is_earlier
             )
-            async with live.lock:
+            async with wait.holding(live.lock):
                 known = live.line
                 live.conversation.summariser, live.conversation.queue = author, queue
                 try:
                     return await self._take(
-                        live, incoming, seen, found, settings, upstream, damaged, is_answered=is_answered
+                        live,
+                        incoming,
+                        seen,
+                        found,
+                        settings,
+                        upstream,
+                        damaged,
+                        wait=wait,
+                        is_answered=is_answered,
                     )
                 except Moved:
                     is_live = False  # another process has served this conversation: match with the store
@@ -693,6 +748,7 @@ class OwnerConversations:
         upstream: str,
         damaged: Sequence[DamagedBranch],
         *,
+        wait: SummaryWait,
         is_answered: bool,
     ) -> TakenRequest:
         line, known, size = seen.line, found.known if found else 0, found.place.size if found else 0
@@ -742,7 +798,7 @@ class OwnerConversations:
         claims = line.claimed_after(max([known, *(one.found.known for one in damaged)]))
         try:
             made = await live.take(
-                size, new, line.hashes[known:], request, claims=claims, text_size=size_read
+                size, new, line.hashes[known:], request, claims=claims, text_size=size_read, wait=wait
             )
         except NotStored as error:
             if isinstance(error.__cause__, NotFound):

@@ -39,7 +39,7 @@ from refold.engine.conversation import warn_once
 from refold.engine.settings import ConversationSettings
 from refold.engine.state import SentWindow
 from refold.gateway import errors
-from refold.gateway.conversations import OwnerConversations, PreparedWindow, TakenRequest
+from refold.gateway.conversations import OwnerConversations, PreparedWindow, SummaryWait, TakenRequest
 from refold.gateway.joined_reply import JoinedStream, join_bodies
 from refold.gateway.marker import MarkedStream, is_structured, mark_reply, marker_text
 from refold.gateway.provider_state import (
@@ -187,6 +187,8 @@ class Ticket:
         """Changes to the request that were made before its window, stored with the call."""
         self.recalled: tuple[Raw, ...] = ()
         """Results of recalls that are stored with the reply."""
+        self.summary_wait = SummaryWait()
+        """How long the client's request has waited for summaries."""
 
     @property
     def dialect(self) -> Dialect | None:
@@ -269,7 +271,7 @@ class Ticket:
         """Make the request smaller if it does not fit by the provider's count."""
         assert self.hosted is not None
         assert self.made is not None
-        made = await self.hosted.live.take_count(self.made, tokens)
+        made = await self.hosted.live.take_count(self.made, tokens, self.summary_wait)
         if made is not self.made:
             await self._use_window(made)
 
