@@ -26,7 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import aiohttp
 import msgspec
@@ -36,6 +36,7 @@ from msgspec import Struct
 from refold.cli.main import run as run_command
 from refold.engine.engine import Engine
 from refold.testing import Received, ScriptedUpstream
+from tests.cluster.leftovers import remove as remove_leftovers
 from tests.cluster.network import Network, may_make_namespaces
 from tests.cluster.parts import SUMMARY, WINDOW, Client, Cluster, Part, is_question
 from tests.contract.postgres import make_database, start_server
@@ -145,6 +146,7 @@ class Campaign:
     def __init__(self, folder: Path, conversations: int, seed: int = 7, *, plain: bool = False) -> None:
         self.chance, self.figures = random.Random(seed), Figures(conversations=conversations)
         self._folder, self._stack = folder, ExitStack()
+        remove_leftovers()
         self.figures.skipped = "namespaces were not asked for" if plain else may_make_namespaces()
         self.provider = Provider()
         self._server = start_server()
@@ -208,9 +210,18 @@ class Campaign:
                     self._add_row("the end", before, tell)
             finally:
                 self.figures.seconds = time.monotonic() - began
+        return self.figures
+
+    def close(self) -> None:
+        """Remove the namespaces and the server; the parts have ended."""
         self._stack.close()
         self._server.cleanup()
-        return self.figures
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _reading(self) -> Reading:
         figures = self.figures
@@ -513,9 +524,20 @@ def main() -> int:
             with asked.rows.open("a") as out:
                 out.write(line)
 
+    async def run(folder: Path) -> Figures:
+        # SIGTERM ends it as Ctrl-C does: the parts are stopped, and the namespaces and the server are removed.
+        this = asyncio.current_task()
+        assert this
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+        with Campaign(folder, asked.conversations, seed=7 + first, plain=asked.plain) as campaign:
+            return await campaign.run(asked.acts, first=first, tell=tell)
+
     with tempfile.TemporaryDirectory() as made:
-        campaign = Campaign(Path(made), asked.conversations, seed=7 + first, plain=asked.plain)
-        done = asyncio.run(campaign.run(asked.acts, first=first, tell=tell))
+        try:
+            done = asyncio.run(run(Path(made)))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            sys.stderr.write("stopped\n")
+            return 1
     sys.stdout.write(f"{done}\n")
     return bool(done.faults or done.paid_twice)
 

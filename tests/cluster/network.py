@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 from typing import Self, TypeAlias
 
 
@@ -22,7 +23,7 @@ def may_make_namespaces() -> str:
     """Why there can be no namespaces here; empty if there can."""
     if shutil.which("ip") is None:
         return "there is no program `ip` (package iproute2)"
-    name = f"refold-{os.getpid()}"
+    name = f"refold-{os.getpid()}-try"
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
     if made.returncode:
         return "network namespaces are not permitted here"
@@ -38,13 +39,19 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
+_made = count()
+
+
 class Network:
-    """A bridge, and a namespace for each part."""
+    """A bridge, and a namespace for each part. All names begin with this process, so that a later run knows what a dead one
+    left (`tests/cluster/leftovers.py`).
+    """
 
     def __init__(self) -> None:
-        self._id = secrets.token_hex(2)
+        self._number = next(_made)
+        self._links = f"{os.getpid():x}-{self._number}"
         self._bridge, self._net = (
-            f"rfb{self._id}",
+            f"rfb{self._links}",
             f"10.{77 + os.getpid() % 100}.{secrets.randbelow(250) + 1}",
         )
         self.address = f"{self._net}.1"
@@ -72,7 +79,7 @@ class Network:
     def add(self, name: str) -> str:
         """Make the namespace of a part; its address."""
         number, space = len(self._parts) + 2, self._space(name)
-        outer, inner = f"rfo{self._id}{number}", f"rfi{self._id}{number}"
+        outer, inner = f"rfo{self._links}p{number}", f"rfi{self._links}p{number}"
         ip("netns", "add", space)
         ip("link", "add", outer, "type", "veth", "peer", "name", inner)
         ip("link", "set", inner, "netns", space)
@@ -98,7 +105,7 @@ class Network:
         ip("link", "set", self._parts[name], "up")
 
     def _space(self, name: str) -> str:
-        return f"refold-{self._id}-{name}"
+        return f"refold-{os.getpid()}-{self._number}-{name}"
 
     async def forward(self, port: int) -> int:
         """Forward connections at the bridge's address to a port of this namespace; the port there."""

@@ -27,7 +27,8 @@ def check(done, capsys) -> None:
 async def test_parts_of_a_cluster_die_freeze_and_restart_and_nothing_is_lost(tmp_path, capsys):
     from tests.cluster.campaign import Campaign
 
-    check(await Campaign(tmp_path, conversations=4, plain=True).run(acts=4, gateways=2, workers=2), capsys)
+    with Campaign(tmp_path, conversations=4, plain=True) as campaign:
+        check(await campaign.run(acts=4, gateways=2, workers=2), capsys)
 
 
 @pytest.mark.slow
@@ -38,4 +39,5 @@ async def test_parts_of_a_cluster_are_killed_and_cut_off_fifty_times(tmp_path, c
         pytest.skip(reason)
     from tests.cluster.campaign import Campaign
 
-    check(await Campaign(tmp_path, conversations=talks).run(acts=acts), capsys)
+    with Campaign(tmp_path, conversations=talks) as campaign:
+        check(await campaign.run(acts=acts), capsys)
