@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import psycopg
 import pytest
 
 pytest.importorskip("procrastinate", reason="jobs need the extra `cluster`")
 
+from refold.cli.main import run as run_command
 from refold.core.presets import PRESETS
 from refold.model.tokens import Budget
 from refold.ports.jobs import SessionOrder, SummaryOrder
@@ -65,6 +68,21 @@ async def test_a_branch_has_one_job_at_a_time_and_that_of_a_dead_worker_is_queue
     await manager.unregister_worker(worker)
     assert await queue.recover() == 1
     assert (await queue.state()).waiting == 2
+
+
+async def test_refold_jobs_lists_a_row_that_is_no_order(queue, pytestconfig, capsys):
+    """Another program has written into the queue, or a later version has."""
+    url = get_server(pytestconfig).get_uri("jobs")
+    await queue.order_summary(order())
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute("SET search_path = refold_jobs, public")
+        for args in ('{"order": 7}', '{"order": ["o"]}', '{"order": {"owner": 1, "conversation": {}}}', "{}"):
+            add = "INSERT INTO procrastinate_jobs (task_name, queue_name, args) VALUES ('refold.summary', 'refold', %s)"
+            await connection.execute(add, (args,))
+
+    assert await asyncio.to_thread(run_command, ["jobs", "--store", url, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["jobs"]
+    assert [one["conversation"] for one in found] == ["talk", "", "", "", ""]
 
 
 async def test_the_tables_are_made_once_and_opened_by_anybody(queue, pytestconfig):

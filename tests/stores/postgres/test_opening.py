@@ -86,6 +86,17 @@ async def test_whom_the_server_refuses_is_told_why(guarded, user, database, reas
     assert error.location == f"{database} on {guarded}"
 
 
+async def test_a_user_without_a_connection_left_is_told_that(server, guarded):
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS counted")
+        connection.execute("CREATE ROLE counted LOGIN CONNECTION LIMIT 0")
+
+    error = await refused(f"postgresql://counted@/postgres?host={guarded}")
+
+    assert "no connection left" in error.message
+    assert "limit of the user" in error.hint
+
+
 @pytest.mark.parametrize(
     "url", ["postgresql://anna:secret@[/talks", "postgresql://anna:secret@host/talks?no=1"]
 )

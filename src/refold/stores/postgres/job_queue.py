@@ -292,16 +292,21 @@ FROM procrastinate_jobs
 
 
 def _job(row: Sequence[Any]) -> QueuedJob:
-    order = row[3].get("order")
-    order = {"owner": order} if isinstance(order, str) else order or {}
+    # A row that another program has put there may hold anything: it is listed without names.
+    order = row[3].get("order") if isinstance(row[3], dict) else None
+    order = {"owner": order} if isinstance(order, str) else order if isinstance(order, dict) else {}
+    owner, conversation, branch, compaction = (
+        found if isinstance(found := order.get(name), str) else ""
+        for name in ("owner", "conversation", "branch", "id")
+    )
     return QueuedJob(
         id=row[0],
         kind=row[1].removeprefix("refold."),
         status=row[2],
-        owner=order.get("owner", ""),
-        conversation=order.get("conversation", ""),
-        branch=order.get("branch", ""),
-        compaction=order.get("id", ""),
+        owner=owner,
+        conversation=conversation,
+        branch=branch,
+        compaction=compaction,
         attempts=row[4],
         at=row[5] or 0.0,
         next_at=(row[6] or 0.0) if row[2] == "todo" else 0.0,

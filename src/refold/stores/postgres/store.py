@@ -49,6 +49,7 @@ RULE: Final = "RF001"
 """The error code with which Refold's triggers refuse a change."""
 
 _AGAIN = "try again"
+_MORE_CONNECTIONS: Final = "raise max_connections or the limit of the user, or open fewer stores"
 _ESCAPES = "in a password %40 is written for @, %2F for /, %3F for ?"
 _REASONS: Final[tuple[tuple[type[psycopg.Error], str, str], ...]] = (
     (
@@ -63,7 +64,7 @@ _REASONS: Final[tuple[tuple[type[psycopg.Error], str, str], ...]] = (
     (
         errors.TooManyConnections,
         "the server has no connection left",
-        "raise max_connections, or open fewer stores",
+        _MORE_CONNECTIONS,
     ),
     (
         errors.ReadOnlySqlTransaction,
@@ -98,9 +99,12 @@ _REFUSALS: Final[tuple[tuple[str, str, str], ...]] = (
         "see the user and the password in the URL",
     ),
     ("no password", "the server asks for a password", "write it into the URL, or into ~/.pgpass"),
+    # Before the next: these texts name the role or the database that has reached its limit.
+    ("too many connections", "the server has no connection left", _MORE_CONNECTIONS),
+    ("connection slots are reserved", "the server has no connection left", _MORE_CONNECTIONS),
     ('role "', "the server does not know the user", "see the user in the URL, or create it with CREATE ROLE"),
     ("pg_hba.conf", "the server lets no such user in from here", "see pg_hba.conf on the server"),
-    ("too many clients", "the server has no connection left", "raise max_connections, or open fewer stores"),
+    ("too many clients", "the server has no connection left", _MORE_CONNECTIONS),
     ('database "', "there is no such database", "create it with CREATE DATABASE, or see its name in the URL"),
 )
 """A refused connection has no code, only the server's text, which may be in another language; then it is shown alone."""
