@@ -40,6 +40,8 @@ JOB_TURNS = 24
 """Enough for a compaction or two of each conversation."""
 WORDS = (30, 300)
 """Words of a message: two sizes of requests, for the line through them."""
+IDLE_S = 0.03
+"""CPU seconds in a second and a half below which a gateway rests."""
 RATE = 60.0
 """Requests a second: a third of what these cores can do with the clients, the provider and PostgreSQL beside the gateway."""
 TALK_TURNS = 20
@@ -204,6 +206,7 @@ class Bench:
         self._folder, self._database, self._upstream, self._embedder = folder, database, upstream, embedder
         self._clients, self._turns, self._rounds = (8, 5, 2) if quick else (24, 5, 5)
         self._pairs, self._warm = (4, 2) if quick else (16, 30)
+        self._vector_pairs = 2 if quick else 6
 
     def _cluster(self, name: str, **settings: str) -> Cluster:
         url = self._database.make(name)
@@ -252,6 +255,36 @@ class Bench:
                     for (workers, kind), costed in kept.items()
                 },
             }
+
+    async def vectors(self) -> dict[str, object]:
+        """The cost of a request with one and with two processes, the vectors of its messages included. They are made when
+        nothing else is done, so the gateway is measured until it rests.
+        """
+        async with AsyncExitStack() as stack:
+            sides = dict[int, Side]()
+            for workers in (1, 2):
+                cluster = await stack.enter_async_context(self._cluster(f"vectors{workers}"))
+                gateway = cluster.gateway("--workers", str(workers), name=f"vectors{workers}", forked=False)
+                sides[workers] = Side(await gateway.ready(), gateway.pid, self._database.url)
+            each_ms: dict[int, list[float]] = {1: [], 2: []}
+            for round_ in range(-1, self._vector_pairs):  # the first one warms up
+                for workers in (1, 2) if round_ % 2 else (2, 1):
+                    used = cpu_s(family(sides[workers].pid))
+                    async with Load(self._clients, WORDS[0], f"vectors{round_}") as load:
+                        await load.run(sides[workers].address, self._turns, RATE)
+                        await self._rest(sides[workers].pid)
+                        used = cpu_s(family(sides[workers].pid)) - used
+                        each_ms[workers].append(1_000 * used / len(load.took_s))
+            ratios = [two / one for one, two in zip(each_ms[1][1:], each_ms[2][1:], strict=True)]
+            return {"cpu_ms": each_ms, "ratios": ratios, "all": sum(each_ms[2][1:]) / sum(each_ms[1][1:])}
+
+    async def _rest(self, pid: int) -> None:
+        """Wait until a gateway and its processes do next to nothing for a while."""
+        for _ in range(10):
+            used = cpu_s(family(pid))
+            await asyncio.sleep(1.5)
+            if cpu_s(family(pid)) - used < IDLE_S:
+                return
 
     async def _measure(self, side: Side, load: Load, rate: float, costed: Costed, words: int) -> None:
         """Let clients talk to one of the gateways, and add what it cost."""
@@ -340,6 +373,8 @@ async def measure(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
             found: dict[str, object] = {"load": os.getloadavg(), "cores": os.cpu_count()}
             if asked.only in ("", "requests"):
                 found |= await bench.requests()
+            if asked.only == "vectors":
+                found["vectors"] = await bench.vectors()
             if asked.only in ("", "jobs"):
                 found["jobs"] = await bench.jobs()
             if asked.only in ("", "rolling"):
@@ -433,7 +468,9 @@ def main() -> None:
         default="auto",
         help="`store.embedder`: vectors of messages are made when nothing else is done",
     )
-    parser.add_argument("--only", choices=("requests", "jobs", "rolling"), default="", help="a part of it")
+    parser.add_argument(
+        "--only", choices=("requests", "vectors", "jobs", "rolling"), default="", help="a part of it"
+    )
     parser.add_argument("--into", metavar="FILE", help="put the figures into this file, beside those in it")
     parser.add_argument(
         "--from", dest="known", metavar="FILE", help="figures of an earlier run (--json) instead of a new one"
