@@ -143,10 +143,15 @@ class Admission:
 
     def _start_trim(self) -> None:
         self._trim = None
-        trim = _trim_function()
-        if trim is not None:
-            task = asyncio.get_running_loop().create_task(call_in_thread(trim))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return_free_memory()
+
+
+def return_free_memory() -> None:
+    """Give free memory back to the system, in a thread."""
+    trim = _trim_function()
+    if trim is not None:
+        task = asyncio.get_running_loop().create_task(call_in_thread(trim))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def return_large_blocks() -> None:

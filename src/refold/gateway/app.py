@@ -320,7 +320,7 @@ class Gateway:
     async def _ticket(self, scope: Scope, body: bytes, path: str, shape: Shape, call_id: str) -> Ticket:
         """The prepared call: the body to send and the upstreams to try."""
         headers, state = header_texts(scope), scope.get("state") or {}
-        if path in DIALECT_OF and SIGN in body:
+        if path in DIALECT_OF and await run_text_work(len(body), body.__contains__, SIGN):
             key = DIALECTS[DIALECT_OF[path]].messages_key
             body = await run_text_work(len(body), without_markers, body, key)
         owner = state.get("owner", "")

@@ -242,7 +242,7 @@ class LiveBranch:
         fields, dialect = incoming.fields, incoming.dialect
         dialect = alternating(dialect) if alternates else dialect
         instruction_fields = {key: Raw(bytes(fields[key])) for key in _INSTRUCTIONS if key in fields}
-        leading = line.history.array[: line.leading] if line.offset else b"["
+        leading = bytes(line.history.array[: line.leading]) if line.offset else b"["
         instruction_fields[dialect.messages_key] = Raw(leading + b"]")
         is_known = self._fixed is not None and self._fixed.dialect is dialect
         if self._fixed is None or not is_known or instruction_fields != self._instruction_fields:
@@ -839,13 +839,15 @@ class OwnerConversations:
         if self.compactions.unstored:
             await self.compactions.keep(self.engine.clock())
 
-    async def _read(self, incoming: IncomingRequest, array: bytes) -> DecodedLine:
+    async def _read(self, incoming: IncomingRequest, array: bytes | memoryview) -> DecodedLine:
         lines = self.table.lines(incoming.line_name, array)
         return await run_text_work(
             len(array), lambda: self.read(incoming, array, find_earlier(lines, incoming.line_name, array))
         )
 
-    def read(self, incoming: IncomingRequest, array: bytes, earlier: Line | None = None) -> DecodedLine:
+    def read(
+        self, incoming: IncomingRequest, array: bytes | memoryview, earlier: Line | None = None
+    ) -> DecodedLine:
         """Read the messages of a request, except those that are equal to an earlier request's.
 
         Raises:

@@ -109,7 +109,7 @@ async def after_gap(state: ProviderState, owner: str, incoming: IncomingRequest)
     return structs.replace(incoming, root=previous.id, name=name)
 
 
-def _begins_with_user(array: bytes) -> bool:
+def _begins_with_user(array: bytes | memoryview) -> bool:
     try:
         return _DECODE_FIRST(read_list(array)[0]).role == "user"
     except (DecodeError, IndexError, WireError):

@@ -11,6 +11,7 @@ request of a branch is compared instead of parsed. The table is a cache: everyth
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -19,12 +20,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 
 from refold.core.identity import extend_chain, start_chain
+from refold.gateway.admission import return_free_memory
 from refold.model.dialect import Dialect
 from refold.model.message import Message, holds_compaction
 from refold.ports.records import HistoryPlace
 from refold.wire.json_codec import too_many
 from refold.wire.message import decode_message
-from refold.wire.request import History, Reading, read_history, same_items
+from refold.wire.request import History, Reading, have_same_start, read_history, same_items
 
 if TYPE_CHECKING:
     from refold.gateway.conversations import LiveBranch
@@ -47,6 +49,10 @@ more is passed on unchanged.
 MOST_BYTES = 40 * 1024 * 1024
 """Memory for branches in use: four of the longest conversations, or several hundred short ones. The
 gateway itself takes about a hundred megabytes, and requests that are being served come on top (`gateway/admission.py`).
+"""
+IDLE_S = 60.0
+"""Time for which a branch that takes more than that by itself stays for its next request: agents send one after each tool
+call. Later it is read from the store again.
 """
 EACH_BYTES, TIMES = 32 * 1024, 12
 """Memory of a branch besides its messages, and the ratio of its messages' memory to the size of their
@@ -153,7 +159,9 @@ def chain_key(owner: str, name: str) -> bytes:
     return sha256(f"{owner}\0{name}".encode("utf-8", "surrogatepass")).digest()
 
 
-def read_line(array: bytes, dialect: Dialect, key: bytes, before: Line | None = None) -> DecodedLine:
+def read_line(
+    array: bytes | memoryview, dialect: Dialect, key: bytes, before: Line | None = None
+) -> DecodedLine:
     """Read the messages of a request, except those that are equal to the previous request's.
 
     Raises:
@@ -290,6 +298,7 @@ class LiveBranches:
         """By the hash of all messages of the branch."""
         self._named: dict[str, dict[str, LiveBranch]] = {}
         self._weight = 0
+        self._idle: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._live)
@@ -297,7 +306,7 @@ class LiveBranches:
     def __iter__(self) -> Iterator[LiveBranch]:
         return iter(tuple(self._live.values()))
 
-    def lines(self, name: str, array: bytes) -> Sequence[Line]:
+    def lines(self, name: str, array: bytes | memoryview) -> Sequence[Line]:
         """Earlier requests that a list of messages may continue: those with its name, or the latest without a
         name.
 
@@ -343,6 +352,17 @@ class LiveBranches:
             self._ends[line.hashes[-1]] = live
         while self._weight > MOST_BYTES and len(self._live) > 1:
             self.drop(next(iter(self._live.values())))
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if self._weight > MOST_BYTES:
+            self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._drop_large, live)
+
+    def _drop_large(self, live: LiveBranch) -> None:
+        """Drop a branch that takes more than all branches may, after it was not used for a while."""
+        self._idle = None
+        self.drop(live)
+        return_free_memory()
 
     def drop(self, live: LiveBranch) -> None:
         branch = live.conversation.branch
@@ -358,7 +378,7 @@ class LiveBranches:
             del self._ends[live.line.hashes[-1]]
 
 
-def find_earlier(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
+def find_earlier(lines: Sequence[Line], name: str, array: bytes | memoryview) -> Line | None:
     """The earlier request of the same conversation: the most similar one with this name, or the first that is
     a prefix of this one.
     """
@@ -369,13 +389,13 @@ def find_earlier(lines: Sequence[Line], name: str, array: bytes) -> Line | None:
     return max(lines, key=lambda line: same_items(line.history, array))
 
 
-def known_bytes(earlier: Line, array: bytes) -> int:
+def known_bytes(earlier: Line, array: bytes | memoryview) -> int:
     """Bytes at the beginning of a list of messages that are items of an earlier request."""
     items = same_items(earlier.history, array)
     return earlier.history.ends[items - 1] if items else 0
 
 
-def _is_prefix(line: Line, array: bytes) -> bool:
+def _is_prefix(line: Line, array: bytes | memoryview) -> bool:
     """True if the list of messages begins with the line's. Compares the last bytes first, because they
     usually differ.
     """
@@ -383,7 +403,7 @@ def _is_prefix(line: Line, array: bytes) -> bool:
     last = ends[-1] if ends else 0
     held = line.history.array
     near = max(0, last - 64)
-    return bool(last) and array[near:last] == held[near:last] and array.startswith(memoryview(held)[:last])
+    return bool(last) and array[near:last] == held[near:last] and have_same_start(held, array, last)
 
 
 def _weight(live: LiveBranch) -> int:

@@ -39,6 +39,7 @@ from refold.model.errors import (
 from refold.model.message import DialectName
 from refold.model.tokens import check_window
 from refold.plugins.registry import active
+from refold.text_work import MAX_LOOP_BYTES
 from refold.wire.json_codec import (
     FIELDS,
     MAX_BODY_BYTES,
@@ -228,11 +229,14 @@ class IncomingRequest(Struct, frozen=True, dict=True):
         return next((count for count in counts if count is not None), None)
 
     @cached_property
-    def array(self) -> bytes | None:
+    def array(self) -> bytes | memoryview | None:
         """The list of messages; None if there is none. A Responses request may have a plain string as its
-        input.
+        input. If it is most of a large body, it is a view of the body: a copy would take as much memory again.
         """
-        raw = bytes(self.fields.get(self.dialect.messages_key, NULL))
+        field = self.fields.get(self.dialect.messages_key, NULL)
+        if len(field) > max(MAX_LOOP_BYTES, len(self.body) // 2) and bytes(memoryview(field)[:1]) == b"[":
+            return memoryview(field)
+        raw = bytes(field)
         if raw.startswith(b'"') and self.dialect.name == "responses":
             return b'[{"role":"user","content":' + raw + b"}]"
         return raw if raw.startswith(b"[") else None
@@ -246,7 +250,7 @@ class IncomingRequest(Struct, frozen=True, dict=True):
             return not is_null(self.fields.get("compaction", NULL))
         if self.dialect.name != "responses" or self.array is None:
             return False
-        last = self.array[-_TRIGGER_BYTES:].rstrip(b" \t\r\n]")
+        last = bytes(self.array[-_TRIGGER_BYTES:]).rstrip(b" \t\r\n]")
         item = _read(_ITEM, Raw(last[last.rfind(b"{") :]))
         return item is not None and item.type == _TRIGGER
 
@@ -548,7 +552,8 @@ def check_new(
 def _outside_strings(body: bytes) -> Iterator[bytes]:
     """The brackets outside of strings, all written as braces, in pieces."""
     if b"\\" in body:
-        body = body.translate(None, _OTHERS_OUTSIDE_ESCAPES)
+        pieces = (body[start : start + _STEP] for start in range(0, len(body), _STEP))
+        body = b"".join([piece.translate(None, _OTHERS_OUTSIDE_ESCAPES) for piece in pieces])
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     inside = 0
     for start in range(0, len(body), _STEP):

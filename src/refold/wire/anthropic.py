@@ -33,6 +33,7 @@ from refold.wire.error import answer_error
 from refold.wire.json_codec import (
     FIELDS,
     NULL,
+    Data,
     Fields,
     Json,
     each,
@@ -277,7 +278,7 @@ _ITEM = Decoder(_Item)
 _ALL_ITEMS = Decoder(list[_Item])
 
 
-def decode_items(raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]:
+def decode_items(raws: list[Raw], array: Data) -> tuple[Message, ...]:
     """All messages of an array, read in one pass; `raws` are its elements."""
     items = read_messages(_ALL_ITEMS, array)
     return each(_message, zip(raws, items, strict=True))

@@ -45,6 +45,8 @@ _HALF_PAIR = re.compile(
 _STOPPED_AT = re.compile(r"\(byte (\d+)\)$")
 
 Path = list[str | int]
+Data: TypeAlias = Raw | bytes | memoryview
+"""JSON in memory; a view of a larger value is not copied."""
 
 
 def explain(error: Exception, data: bytes) -> WireError:
@@ -181,7 +183,7 @@ def check_body(body: bytes, max_body_bytes: int = MAX_BODY_BYTES) -> None:
             raise WireError(f"the body {NOT_UTF8} (byte {error.start})") from None
 
 
-def read(decoder: Decoder[T], data: Raw | bytes, place: str = "") -> T:
+def read(decoder: Decoder[T], data: Data, place: str = "") -> T:
     """Decode, with every failure turned into a `WireError` at `place`."""
     try:
         return decoder.decode(data)
@@ -191,7 +193,7 @@ def read(decoder: Decoder[T], data: Raw | bytes, place: str = "") -> T:
         raise within(explain(error, bytes(data)), place) from None
 
 
-def read_list(array: Raw | bytes, place: str = "") -> list[Raw]:
+def read_list(array: Data, place: str = "") -> list[Raw]:
     """The elements of a list of objects, each as its bytes."""
     if len(array) > _LARGE:
         _check_objects(array, _OBJECTS, place)
@@ -205,14 +207,14 @@ def read_content(raw: Raw, place: str = "content") -> str | list[Raw] | None:
     return read(_CONTENT, raw, place)
 
 
-def read_messages(decoder: Decoder[T], data: Raw | bytes) -> T:
+def read_messages(decoder: Decoder[T], data: Data) -> T:
     """One message or a list of them, with their `content`."""
     if len(data) > _LARGE:
         _check_objects(data, _SAID, "")
     return read(decoder, data)
 
 
-def _check_objects(data: Raw | bytes, shape: Decoder[S], place: str) -> None:
+def _check_objects(data: Data, shape: Decoder[S], place: str) -> None:
     """Refuse lists of too many objects, or of other values, before their elements take memory."""
     commas, braces = _count(data, b",{")
     if commas < MAX_OBJECTS and braces <= MAX_OBJECTS:
@@ -222,7 +224,7 @@ def _check_objects(data: Raw | bytes, shape: Decoder[S], place: str) -> None:
     read(shape, data, place)
 
 
-def _count(data: Raw | bytes, signs: bytes) -> list[int]:
+def _count(data: Data, signs: bytes) -> list[int]:
     """How often each sign occurs. A piece at a time, so that no copy of a large value is made."""
     pieces, counts = memoryview(data), [0] * len(signs)
     for at in range(0, len(data), _PIECE):

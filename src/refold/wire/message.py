@@ -19,8 +19,10 @@ from refold.model.message import DialectName, Message, Origin, Text
 from refold.wire import anthropic, chat, responses
 from refold.wire.json_codec import (
     MAX_MESSAGES,
+    Data,
     Fields,
     Json,
+    each,
     is_object,
     misplaced,
     patch,
@@ -34,13 +36,15 @@ from refold.wire.json_codec import (
 class Codec(Protocol):
     """The codec of one format's items."""
 
-    def decode_items(self, raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]: ...
+    def decode_items(self, raws: list[Raw], array: Data) -> tuple[Message, ...]: ...
 
     def decode_item(self, raw: Raw) -> Message: ...
 
     def spell(self, message: Message) -> Fields: ...
 
 
+MAX_AT_ONCE = 1024 * 1024
+"""Bytes that are decoded in one call, in which no other thread runs. The items of a larger list are decoded one by one."""
 _CODECS: dict[DialectName, Codec] = {"chat": chat, "responses": responses, "anthropic": anthropic}
 
 
@@ -53,12 +57,13 @@ def decode_message(raw: Raw | bytes, dialect: Dialect) -> Message:
     return _CODECS[dialect.name].decode_item(strip(raw))
 
 
-def decode_messages(array: Raw | bytes, dialect: Dialect) -> tuple[Message, ...]:
+def decode_messages(array: Data, dialect: Dialect) -> tuple[Message, ...]:
     """A whole list of messages; places are relative to the list, such as `[3].content[0]`."""
     raws = read_list(array)
     if len(raws) > MAX_MESSAGES:
         raise too_many("messages", MAX_MESSAGES)
-    return _CODECS[dialect.name].decode_items(raws, array)
+    codec = _CODECS[dialect.name]
+    return codec.decode_items(raws, array) if len(array) <= MAX_AT_ONCE else each(codec.decode_item, raws)
 
 
 def encode_message(message: Message, dialect: Dialect) -> Raw:

@@ -431,21 +431,24 @@ def with_beta(headers: Mapping[str, str], beta: str) -> dict[str, str]:
 # History that a client resends with every request, decoded incrementally
 
 _BETWEEN = b" \t\r\n,["
+_PIECE = 256 * 1024
+"""Bytes of a view that are copied at a time to be compared."""
 
 
 class History(Struct, frozen=True):
     """The list of messages of one request: its bytes, and the end of each item in them."""
 
-    array: bytes
+    array: bytes | memoryview
+    """A view of the request's body, if the list is most of a large body: a copy would take as much memory again."""
     ends: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.ends)
 
     def item(self, index: int) -> Raw:
-        """The bytes of one item."""
+        """A copy of the bytes of one item."""
         start = self.ends[index - 1] if index else 0
-        return Raw(self.array[_begin(self.array, start) : self.ends[index]])
+        return Raw(bytes(self.array[_begin(self.array, start) : self.ends[index]]))
 
 
 class Reading(Struct, frozen=True):
@@ -456,7 +459,7 @@ class Reading(Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
-def read_history(array: bytes, dialect: Dialect, before: History | None = None) -> Reading:
+def read_history(array: bytes | memoryview, dialect: Dialect, before: History | None = None) -> Reading:
     """Read a list of messages, given an earlier version of it. Only items after the common prefix are decoded.
 
     Raises:
@@ -464,20 +467,39 @@ def read_history(array: bytes, dialect: Dialect, before: History | None = None) 
     """
     known = same_items(before, array) if before else 0
     start = before.ends[known - 1] if before and known else 0
-    rest = array[start:] if known else array
-    tail = _as_list(rest) if known else rest
+    tail = _as_list(bytes(array[start:])) if known else array
     messages = decode_messages(tail, dialect)
     ends = [*before.ends[:known]] if before else []
     ends += _ends(array, read_list(tail), start)
     return Reading(History(array, tuple(ends)), known, messages)
 
 
-def same_items(before: History, array: bytes) -> int:
+def same_items(before: History, array: bytes | memoryview) -> int:
     """Number of items at the beginning of a list with the same bytes as before."""
     return bisect_right(before.ends, _same_bytes(before.array, array))
 
 
-def _same_bytes(one: bytes, other: bytes) -> int:
+def have_same_start(one: bytes | memoryview, other: bytes | memoryview, size: int) -> bool:
+    """True if the first `size` bytes of both are the same."""
+    if isinstance(one, bytes) and isinstance(other, bytes):
+        return other.startswith(memoryview(one)[:size])
+    return _same_bytes(memoryview(one)[:size], other) == size
+
+
+def _same_bytes(one: bytes | memoryview, other: bytes | memoryview) -> int:
+    """Length of the common prefix. A piece at a time, because views cannot be compared fast without a copy."""
+    if isinstance(one, bytes) and isinstance(other, bytes):
+        return _same_start(one, other)
+    most = min(len(one), len(other))
+    for at in range(0, most, _PIECE):
+        stop = min(at + _PIECE, most)
+        same = _same_start(bytes(one[at:stop]), bytes(other[at:stop]))
+        if same < stop - at:
+            return at + same
+    return most
+
+
+def _same_start(one: bytes, other: bytes) -> int:
     """Length of the common prefix, by bisection, so that each byte is compared about once, and none copied."""
     low, high = 0, min(len(one), len(other))
     view = memoryview(one)
@@ -498,7 +520,7 @@ def _as_list(rest: bytes) -> bytes:
     return b"[" + text if text.startswith(b"]") else text
 
 
-def _ends(array: bytes, raws: Sequence[Raw], start: int) -> list[int]:
+def _ends(array: bytes | memoryview, raws: Sequence[Raw], start: int) -> list[int]:
     ends = []
     for raw in raws:
         start = _begin(array, start) + len(raw)
@@ -506,7 +528,7 @@ def _ends(array: bytes, raws: Sequence[Raw], start: int) -> list[int]:
     return ends
 
 
-def _begin(array: bytes, start: int) -> int:
+def _begin(array: bytes | memoryview, start: int) -> int:
     while array[start] in _BETWEEN:
         start += 1
     return start

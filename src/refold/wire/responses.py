@@ -37,6 +37,7 @@ from refold.wire.json_codec import (
     ANY,
     FIELDS,
     NULL,
+    Data,
     Fields,
     Json,
     each,
@@ -506,7 +507,7 @@ _SAID = Decoder(_Said)
 _REASONING = Decoder(_Reasoning)
 
 
-def decode_items(raws: list[Raw], array: Raw | bytes) -> tuple[Message, ...]:
+def decode_items(raws: list[Raw], array: Data) -> tuple[Message, ...]:
     """All items of an array; `raws` are its elements."""
     probes = read(_PROBES, array)
     return each(_message, zip(raws, probes, strict=True))

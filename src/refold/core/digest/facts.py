@@ -325,6 +325,12 @@ rest stays in the branch and can be recalled by handle; indexing all of a printe
 half a second."""
 MAX_PIECES = 2_000
 """Limit of indexed pieces of one message: lines may be very short."""
+LONG_CONVERSATION = 2_000_000
+"""Characters of a conversation after which each message is indexed up to `MAX_LATER_CHARACTERS` only: half a million
+tokens, more than most windows hold. The index takes about seven times the memory of the text, and a minute of work
+for 60 MB."""
+MAX_LATER_CHARACTERS = 1_200
+"""As `MAX_CHARACTERS`, in a long conversation: most messages are shorter, apart from tool results."""
 PORTION = 2
 """Messages that are read per arrival: the new one, and one of the queue. So the queue shrinks, and
 arrivals take about twice as long until it is empty."""
@@ -344,6 +350,8 @@ half."""
 _PROMISES = 8
 """Promises are whole numbers with this many steps per factor of e: fine enough for sorting, and fast to
 count."""
+_SHORTEST_PART = 40
+"""Characters of each part of a message with very many parts."""
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
 _LONGEST_PIECE = 400
 """A longer piece is a blob without a place to break it; a digest never quotes it."""
@@ -432,8 +440,9 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[IndexedMessa
         if type(part) is ToolCall:
             log.calls[part.id] = part.name
     said = [(_label(part, message, seq, place, log), text_of(part)) for place, part in enumerate(parts, 1)]
-    own = list(_pieces_of(said, seq, log, used=message.role == "assistant"))
     before = log.messages[-1].position if log.messages else 0
+    most = MAX_CHARACTERS if before < LONG_CONVERSATION else MAX_LATER_CHARACTERS
+    own = list(_pieces_of(said, seq, log, most, used=message.role == "assistant"))
     position = before + sum(len(text) for _, text in said)
     return IndexedMessage(seq, message.role, len(log.pieces) + len(own), position), own
 
@@ -457,10 +466,12 @@ def text_of(part: Part) -> str:
             return ""
 
 
-def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: FactLog, *, used: bool) -> Iterator[Piece]:
-    """Yield the pieces of a message from the labels and texts of its parts."""
+def _pieces_of(
+    said: Sequence[tuple[str, str]], seq: int, log: FactLog, most: int, *, used: bool
+) -> Iterator[Piece]:
+    """Yield the pieces of a message from the labels and texts of its parts, of `most` characters."""
     parts = enumerate(said)
-    found = [(part, line, raw) for part, (_, text) in parts for line, raw in _bounded(text, len(said))]
+    found = [(part, line, raw) for part, (_, text) in parts for line, raw in _bounded(text, most, len(said))]
     factor = (_USED if used else 1.0) / sqrt(1 + len(found) / _CROWD)
     number, values, known_share = len(log.pieces), log.values, 2 * _KNOWN if used else _KNOWN
     before, place = "", (-1, -1)
@@ -479,11 +490,11 @@ def _pieces_of(said: Sequence[tuple[str, str]], seq: int, log: FactLog, *, used:
             number += 1
 
 
-def _bounded(text: str, parts: int) -> list[tuple[int, str]]:
+def _bounded(text: str, most: int, parts: int) -> list[tuple[int, str]]:
     """Return the pieces of a text with their line numbers; of a very long text, those of its beginning and
     end.
     """
-    most = MAX_CHARACTERS // parts
+    most = max(_SHORTEST_PART, most // parts)
     if len(text) > most:
         text = f"{head(text, most * 3 // 4)}\n{tail(text, most // 4)}"
     found = [(number, piece) for number, line in enumerate(lines(text)) for piece in line]
