@@ -115,7 +115,7 @@ class FactLog:
 
     __slots__ = (
         "_held", "_holders", "_odds", "_tokens", "asked", "calls", "has_many", "ids", "last", "lock", "messages", "phrases", "pieces",
-        "raised", "spread", "standing", "used", "values", "waiting", "weights",
+        "queued", "raised", "spread", "standing", "used", "values", "waiting", "weights",
     )  # fmt: skip
 
     def __init__(self, weights: Weights = DEFAULT) -> None:
@@ -145,6 +145,8 @@ class FactLog:
         """Terms that became literals after their first occurrence, each with the number of messages before."""
         self.waiting: deque[tuple[int, Message]] = deque()
         """Queue of messages that arrived after those that are read, with their numbers."""
+        self.queued = 0
+        """Characters of the queued messages, of each at most `MAX_CHARACTERS`."""
         self._holders: dict[int, array[int]] = {}
         self._held = 0
         self._odds: dict[tuple[int, bool, bool], float] = {}
@@ -161,6 +163,16 @@ class FactLog:
         if self.waiting:
             return self.waiting[-1][0]
         return self.messages[-1].seq if self.messages else -1
+
+    def enqueue(self, seq: int, message: Message) -> None:
+        """Queue a message, to be read later."""
+        self.waiting.append((seq, message))
+        self.queued += min(message.characters, MAX_CHARACTERS)
+
+    def dequeue(self) -> None:
+        """Remove the first message of the queue."""
+        _, message = self.waiting.popleft()
+        self.queued -= min(message.characters, MAX_CHARACTERS)
 
     def read(self, text: str) -> tuple[int, ...]:
         """Return the terms of a text, each once, and give new terms their numbers."""
@@ -296,7 +308,8 @@ class FactLog:
         for message in messages:
             log.note(message, pieces[start : message.stop])
             start = message.stop
-        log.waiting.extend(islice(self.waiting, max(0, size - len(self.messages))))
+        for seq, later in islice(self.waiting, max(0, size - len(self.messages))):
+            log.enqueue(seq, later)
         return log
 
     def _copy_terms(self, other: FactLog, count: int) -> None:
@@ -325,12 +338,12 @@ rest stays in the branch and can be recalled by handle; indexing all of a printe
 half a second."""
 MAX_PIECES = 2_000
 """Limit of indexed pieces of one message: lines may be very short."""
-LONG_CONVERSATION = 2_000_000
-"""Characters of a conversation after which each message is indexed up to `MAX_LATER_CHARACTERS` only: half a million
-tokens, more than most windows hold. The index takes about seven times the memory of the text, and a minute of work
-for 60 MB."""
-MAX_LATER_CHARACTERS = 1_200
-"""As `MAX_CHARACTERS`, in a long conversation: most messages are shorter, apart from tool results."""
+LONG_QUEUE = 1_000_000
+"""Characters of queued messages that are indexed up to `MAX_CHARACTERS` each: the newest quarter of a million tokens. If more
+arrive at once, those before them are indexed up to `MAX_EARLY_CHARACTERS`: the index takes eight times the memory of its text,
+and a minute of work for 60 MB."""
+MAX_EARLY_CHARACTERS = 1_000
+"""As `MAX_CHARACTERS`, for messages before a long queue: most are shorter, apart from tool results."""
 PORTION = 2
 """Messages that are read per arrival: the new one, and one of the queue. So the queue shrinks, and
 arrivals take about twice as long until it is empty."""
@@ -412,7 +425,7 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
         log = facts.shared if len(facts.shared) == facts.size else facts.shared.upto(facts.size)
         if log.newest >= seq:
             raise ValueError(f"message {seq} comes after {log.newest}: messages are indexed in order")
-        log.waiting.append((seq, message))
+        log.enqueue(seq, message)
     if not later and len(log) > SHORT:
         catch_up(log, len(log.messages) + PORTION)
     return Facts(facts.size + 1, log)
@@ -428,7 +441,7 @@ def catch_up(log: FactLog, size: int) -> None:
             if len(log.messages) >= size or not log.waiting:
                 break
             found = _index_entry(log, *log.waiting[0])
-            log.waiting.popleft()  # only now: an interrupted read leaves it in the queue
+            log.dequeue()  # only now: an interrupted read leaves it in the queue
             log.note(*found)
     log.forget_tokens()
 
@@ -441,7 +454,7 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[IndexedMessa
             log.calls[part.id] = part.name
     said = [(_label(part, message, seq, place, log), text_of(part)) for place, part in enumerate(parts, 1)]
     before = log.messages[-1].position if log.messages else 0
-    most = MAX_CHARACTERS if before < LONG_CONVERSATION else MAX_LATER_CHARACTERS
+    most = MAX_CHARACTERS if log.queued <= LONG_QUEUE else MAX_EARLY_CHARACTERS
     own = list(_pieces_of(said, seq, log, most, used=message.role == "assistant"))
     position = before + sum(len(text) for _, text in said)
     return IndexedMessage(seq, message.role, len(log.pieces) + len(own), position), own
