@@ -174,7 +174,7 @@ ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
     *("embed", "put_turns", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
     *("enqueue", "begin_command", "keep_command", "lease", "release"),
-    *("add_key", "revoke_key", "put_setting", "swap_learnt", "forget", "backfill"),
+    *("add_key", "revoke_key", "put_setting", "swap_learnt", "forget", "forget_oldest", "backfill"),
 }
 
 
@@ -235,6 +235,7 @@ async def test_nobody_changes_what_is_another_s(store):
     assert await store.delete(BORIS) == 0
     assert await store.expire(BORIS, 1e12) == 0
     assert not await store.swap_learnt(BORIS, "limit", "gpt", b"alpha", b"omega", 99.0)
+    assert await store.forget_oldest(BORIS, "limit", 1) == 0
 
     assert await all_answers(store, ANNA) == before
     assert await store.owners() == [ANNA]
@@ -334,6 +335,18 @@ async def test_what_was_learnt_is_listed_by_topic_and_forgotten(store):
     assert not await store.forget(ANNA, "window", "a")
     assert not await store.forget(BORIS, "window", "b")
     assert await store.all_learnt(ANNA, "window") == [("b", b"b")]
+
+
+async def test_the_oldest_that_was_learnt_is_forgotten(store):
+    for number, key in enumerate("cabd"):
+        await store.learn(ANNA, "provider_response", key, b"row", float(number))
+    await store.learn(ANNA, "other", "e", b"row", 0.0)
+    assert await store.forget_oldest(ANNA, "provider_response", 4) == 0
+    assert await store.forget_oldest(ANNA, "provider_response", 3) == 1
+    await store.learn(ANNA, "provider_response", "a", b"used again", 9.0)
+    assert await store.forget_oldest(ANNA, "provider_response", 2) == 1
+    assert await store.all_learnt(ANNA, "provider_response") == [("a", b"used again"), ("d", b"row")]
+    assert await store.all_learnt(ANNA, "other") == [("e", b"row")]
 
 
 async def test_what_was_learnt_is_swapped_only_for_what_was_seen(store):

@@ -15,6 +15,7 @@ from openai import AsyncOpenAI, NotFoundError
 from yarl import URL
 
 from refold.config import UpstreamSettings
+from refold.gateway import provider_state
 from refold.gateway.upstreams import open_targets
 from refold.model.errors import StoreError
 from refold.stores.memory import MemoryStore
@@ -868,6 +869,18 @@ async def test_after_a_restart_an_id_is_still_the_owners():
         again.provider.kept[made["id"]] = made
         assert (await again.anna.get(f"/v1/responses/{made['id']}")).status == 200
         assert (await again.ben.get(f"/v1/responses/{made['id']}")).status == 404
+
+
+async def test_a_sweep_bounds_the_rows_of_an_owner(monkeypatch):
+    monkeypatch.setattr(provider_state, "MOST_STORED", 3)
+    async with two() as both:
+        made = [(await both.anna.respond(f"Hi {number}.")).id for number in range(8)]
+        others = (await both.ben.respond("Hi.")).id
+        await both.gate.gateway.sweep()
+        rows = [key for key, _ in await both.gate.store.all_learnt("anna", "provider_response")]
+        assert sorted(rows) == sorted(made[-3:])
+        assert (await both.anna.get(f"/v1/responses/{made[-1]}")).status == 200
+        assert (await both.ben.get(f"/v1/responses/{others}")).status == 200
 
 
 async def test_what_an_owner_deleted_is_reached_by_nobody():

@@ -218,6 +218,7 @@ class Gateway:
         """Delete expired content and finish compactions of crashed processes, for every owner in the store."""
         for owner in await self.store.owners():
             await (await self.host(owner)).engine.sweep()
+            await self._state.forget_oldest(owner)
 
     async def close(self) -> None:
         """Store what waits, and stop the summaries in progress: another process can take them at once."""

@@ -20,7 +20,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 from msgspec import DecodeError, Raw, Struct, structs
@@ -403,6 +403,10 @@ def _ids_in_message(answer: _MessagesAnswer) -> _Found:
 
 MOST_ROWS = 16_384
 """Size of the cache of rows: a running session names the same ids again and again."""
+MOST_STORED = 100_000
+"""Rows of one kind that are stored for an owner, the newest ones: at three thousand replies a day as many as a provider stores
+responses for, which is a month. A sweep deletes older ones.
+"""
 FILES = "/v1/files"
 
 _REPLIES: dict[str, StateSource] = {
@@ -547,6 +551,15 @@ class ProviderState:
         row = msgspec.msgpack.encode(kept)
         await self._store.learn(owner, _topic(which.kind), which.id, row, self._clock())
         self._remember(owner, which, kept)
+
+    async def forget_oldest(self, owner: str) -> None:
+        """Delete the rows above `MOST_STORED`. They stay in the cache of this process for a while.
+
+        Raises:
+            StoreError: the store does not answer.
+        """
+        for kind in get_args(StateKind):
+            await self._store.forget_oldest(owner, _topic(kind), MOST_STORED)
 
     def _remember(self, owner: str, which: StateId, kept: StateRow) -> None:
         self._rows[owner, which] = kept

@@ -524,6 +524,10 @@ class LearntValues(Protocol):
         """Delete a learnt value. False if there was none."""
         ...
 
+    async def forget_oldest(self, owner: str, topic: str, kept: int) -> int:
+        """Delete the oldest learnt values of a topic, so that `kept` are left, or a few more of the same time. Returns their number."""
+        ...
+
     async def swap_learnt(
         self, owner: str, topic: str, key: str, seen: bytes | None, value: bytes, at: float
     ) -> bool:

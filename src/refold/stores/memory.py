@@ -241,6 +241,7 @@ class OwnerTables:
         self.leases: dict[str, tuple[str, float]] = {}
         self.cached: dict[str, Summary | None] = {}
         self.learnt: dict[tuple[str, str], bytes] = {}
+        self.learnt_at: dict[tuple[str, str], float] = {}
         self.client_keys: dict[str, ClientKey] = {}
         self.settings: dict[str, bytes] = {}
 
@@ -1211,8 +1212,19 @@ class MemoryStore:
     async def forget(self, owner: str, topic: str, key: str) -> bool:
         return self._tables(owner).learnt.pop((topic, key), None) is not None
 
-    async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:  # noqa: ARG002
-        self._owners.setdefault(owner, OwnerTables()).learnt[topic, key] = value
+    async def forget_oldest(self, owner: str, topic: str, kept: int) -> int:
+        tables = self._tables(owner)
+        own = [place for place in tables.learnt if place[0] == topic]
+        own.sort(key=lambda place: tables.learnt_at.get(place, 0.0))
+        oldest = own[: max(0, len(own) - kept)]
+        for place in oldest:
+            del tables.learnt[place]
+        tables.learnt_at = {place: at for place, at in tables.learnt_at.items() if place in tables.learnt}
+        return len(oldest)
+
+    async def learn(self, owner: str, topic: str, key: str, value: bytes, at: float) -> None:
+        tables = self._owners.setdefault(owner, OwnerTables())
+        tables.learnt[topic, key], tables.learnt_at[topic, key] = value, at
 
     async def swap_learnt(
         self,

@@ -498,6 +498,10 @@ def forget(owner: str, topic: str, key: str) -> Transaction[bool]:
     return bool((yield "forget_learnt", {"owner": owner, "topic": topic, "key": key}))
 
 
+def forget_oldest(owner: str, topic: str, kept: int) -> Transaction[int]:
+    return len((yield "forget_oldest_learnt", {"owner": owner, "topic": topic, "others": kept - 1}))
+
+
 def learn(owner: str, topic: str, key: str, value: bytes, at: float) -> Transaction[None]:
     yield "add_owner", {"owner": owner, "at": at}
     yield "put_learnt", {"owner": owner, "topic": topic, "key": key, "value": value, "at": at}

@@ -363,6 +363,13 @@ SELECT key, value FROM learnt WHERE owner = :owner AND topic = :topic ORDER BY k
 -- Delete what was learnt.
 DELETE FROM learnt WHERE owner = :owner AND topic = :topic AND key = :key RETURNING key
 
+-- name: forget_oldest_learnt
+-- Delete what was learnt about a topic, except the newest rows.
+DELETE FROM learnt WHERE owner = :owner AND topic = :topic AND at < (
+    SELECT at FROM learnt AS newest WHERE owner = :owner AND topic = :topic ORDER BY at DESC LIMIT 1 OFFSET :others
+)
+RETURNING key
+
 -- name: get_learnt
 -- What was learnt about a model.
 SELECT value FROM learnt WHERE owner = :owner AND topic = :topic AND key = :key

@@ -148,6 +148,7 @@ class SqlStore:
     all_learnt = _reads(chats.all_learnt)
     learn = _writes(chats.learn)
     forget = _writes(chats.forget)
+    forget_oldest = _writes(chats.forget_oldest)
     swap_learnt = _writes(chats.swap_learnt)
     add_key = _writes(chats.add_key)
     find_key_owner = _reads(chats.find_key_owner)
