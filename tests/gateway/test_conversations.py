@@ -13,7 +13,7 @@ from msgspec import structs
 
 from refold import text_work
 from refold.engine import actions
-from refold.gateway import recognition
+from refold.gateway import conversations, recognition
 from refold.gateway.conversations import limit_in
 from refold.gateway.recognition import read_line
 from refold.gateway.request import read_incoming
@@ -132,6 +132,34 @@ async def test_what_was_let_go_of_is_found_in_the_store(gate, monkeypatch):
 
     assert second["x-refold-branch"] == first["x-refold-branch"]
     assert len((await gate.gateway.host("local")).table) == 1
+
+
+async def test_a_conversation_above_the_memory_limit_is_let_go_of_when_it_rests(gate, monkeypatch):
+    monkeypatch.setattr(recognition, "MOST_BYTES", 100)
+    monkeypatch.setattr(recognition, "IDLE_S", 0.0)
+    first = await ask(gate, say("one", "Fine.", "two"))
+    table = (await gate.gateway.host("local")).table
+    async with asyncio.timeout(30):
+        while len(table):  # noqa: ASYNC110  # the table raises no event
+            await asyncio.sleep(0.001)
+    second = await ask(gate, say("one", "Fine.", "two", "Fine.", "three"))
+
+    assert second["x-refold-branch"] == first["x-refold-branch"]
+
+
+async def test_a_large_list_of_messages_is_not_copied(gate, monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        conversations, "read_line", lambda array, *more: read.append(array) or read_line(array, *more)
+    )
+    words = "word " * 20_000
+    first = await ask(gate, say(words, "Fine.", "two"))
+    second = await ask(gate, say(words, "Fine.", "two", "Fine.", "three"))
+    changed = await ask(gate, say(words, "Fine.", "another", "Fine.", "three"))
+
+    assert all(isinstance(array, memoryview) for array in read)
+    assert second["x-refold-branch"] == first["x-refold-branch"] != changed["x-refold-branch"]
+    assert await texts(gate, second) == [words, "Fine.", "two", "Fine.", "three"]
 
 
 async def test_conversations_of_one_question_leave_nothing_behind_but_the_latest(gate, monkeypatch):

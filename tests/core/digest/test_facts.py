@@ -2,7 +2,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refold.core.digest.facts import MANY, MAX_PIECES, PORTION, SHORT, Facts, index_message, term_ids, text_of
+from refold.core.digest.facts import (
+    LONG_QUEUE,
+    MANY,
+    MAX_EARLY_CHARACTERS,
+    MAX_PIECES,
+    PORTION,
+    SHORT,
+    Facts,
+    index_message,
+    term_ids,
+    text_of,
+)
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
 from tests.core.digest.conversations import call, facts_of, work
 
@@ -69,6 +80,26 @@ def test_labels_name_the_speaker_and_the_part():
     labels = [piece.label for piece in facts.pieces(0, 9)]
     assert labels[:2] == ["#m0 user:", "#m1 assistant:"]
     assert labels[-2:] == ["#m2 read_file:", "#m3 grep:"]
+
+
+def test_of_very_many_messages_at_once_the_newest_are_indexed_in_full():
+    long = [
+        f"message {number} TK-{number}\n" + "some words in a line of text\n" * 300 + f"end EN-{number}\n"
+        for number in range(300)
+    ]
+    facts = Facts()
+    for number, text in enumerate(long):
+        middle = len(text) // 2
+        facts = index_message(
+            facts, user(f"{text[:middle]}\nmiddle MI-{number}\n{text[middle:]}"), number, later=True
+        )
+    log = facts.known
+    assert all({f"TK-{number}", f"EN-{number}"} <= log.ids.keys() for number in range(300))
+    known = [number for number in range(300) if f"MI-{number}" in log.ids]
+    assert known == [*range(known[0], 300)]
+    assert 100 <= len(known) <= 120, "a million characters"
+    indexed = sum(len(piece.text) for piece in log.pieces)
+    assert indexed < LONG_QUEUE + 300 * MAX_EARLY_CHARACTERS
 
 
 def test_reasoning_is_not_indexed_and_not_counted_as_a_part():
