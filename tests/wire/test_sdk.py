@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from enum import Enum
+
 import anthropic.types as claude
 import pytest
 from openai.types import CompletionUsage
 from openai.types import responses as gpt
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 
+from refold import Conversation
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES
 from refold.model.errors import WireError
 from refold.model.message import Text, ToolCall, assistant, system, user
@@ -73,6 +76,15 @@ CLAUDE_REPLY = {
 def test_dictionaries_go_in_and_the_same_come_out(dialect):
     for message in turn(3, dialect.name):
         assert plain_message(read_message(message, dialect), dialect) == message
+
+
+async def test_a_subclass_of_str_is_added_as_its_text():
+    class Answer(str, Enum):
+        yes = "yes, please"
+
+    talk = Conversation("gpt-4o")
+    await talk.add(Answer.yes)
+    assert (await talk.context())["messages"] == [{"role": "user", "content": "yes, please"}]
 
 
 def test_a_string_is_what_the_user_says_and_a_message_is_a_message():

@@ -40,7 +40,7 @@ def read_message(value: object, dialect: Dialect) -> Message:
     if isinstance(value, Message):
         return value
     if isinstance(value, str):
-        return user(value)
+        return user(str.__str__(value))  # of a subclass, its plain text: the JSON writer takes no other
     fields = as_mapping(value)
     if fields is None:
         raise WireError(f"{type(value).__name__} is no message", hint=f"give {_KINDS}")
