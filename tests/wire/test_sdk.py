@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import anthropic.types as claude
 import pytest
@@ -79,7 +79,7 @@ def test_dictionaries_go_in_and_the_same_come_out(dialect):
 
 
 async def test_a_subclass_of_str_is_added_as_its_text():
-    class Answer(str, Enum):
+    class Answer(StrEnum):
         yes = "yes, please"
 
     talk = Conversation("gpt-4o")
