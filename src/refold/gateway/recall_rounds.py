@@ -368,7 +368,7 @@ class HiddenReplies:
         self,
         incoming: IncomingRequest,
         seen: DecodedLine | None,
-        read_line: Callable[[IncomingRequest, bytes], DecodedLine],
+        read_line: Callable[[IncomingRequest, bytes | memoryview], DecodedLine],
         *,
         is_continued: bool,
     ) -> RecallOffer | None:
