@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.gateway import cases, client_requests, neighbours, profile
+from benchmarks.gateway import cases, client_requests, comparison, neighbours, profile
 from benchmarks.gateway.proxies import before, cores, executables, peers, refold, stay_on, stubbed
 from benchmarks.gateway.table import table
 
 PARTS = ("small", "large", "beside", "memory", "places")
-NO_SUMMARIES = ("summariser.enabled=false",)
-"""With `--before`: versions that asked no model for a summary are compared without that work."""
 
 
 @contextmanager
@@ -45,11 +43,7 @@ def measured(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
     with ExitStack() as stack:
         stub = stack.enter_context(stubbed(rest))
         url = stack.enter_context(stored(asked.store, folder, "one"))
-        settings = () if asked.before is None else NO_SUMMARIES
-        proxies = [stub, stack.enter_context(refold(stub, url, own, *settings))]
-        if asked.before is not None:
-            other = stack.enter_context(stored(asked.store, folder, "before"))
-            proxies.append(stack.enter_context(before(stub, other, own, asked.before)))
+        proxies = [stub, stack.enter_context(refold(stub, url, own))]
         found = executables({"litellm": asked.litellm, "headroom": asked.headroom}) if asked.peers else {}
         proxies += stack.enter_context(peers(stub, found, own, folder))
         out["proxies"] = [proxy.name for proxy in proxies]
@@ -64,8 +58,32 @@ def measured(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
     return {**out, "disk_ms": profile.disk_ms(folder), "load_after": os.getloadavg()}
 
 
+def compared(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """This checkout and another one, in turn."""
+    own, rest = cores() or (None, None)
+    stay_on(rest)
+    load, turns = os.getloadavg(), comparison.QUICK if asked.quick else comparison.Turns()
+    with ExitStack() as stack:
+        stub = stack.enter_context(stubbed(rest))
+        url, other = (stack.enter_context(stored(asked.store, folder, name)) for name in ("now", "before"))
+        proxies = [
+            stack.enter_context(refold(stub, url, own)),
+            stack.enter_context(before(stub, other, own, asked.before)),
+        ]
+        idle = {proxy.name: proxy.rss_mb() for proxy in proxies}
+        rows = comparison.compare(proxies, turns)
+        memory = {proxy.name: proxy.rss_mb() for proxy in proxies}
+    return {
+        "rows": rows,
+        "idle_mb": idle,
+        "rss_mb": memory,
+        "load_before": load,
+        "load_after": os.getloadavg(),
+    }
+
+
 def large(proxies, source, effort) -> dict[str, object]:
-    ours = [proxy for proxy in proxies if proxy.name in ("direct", "refold", "before")]
+    ours = [proxy for proxy in proxies if proxy.name in ("direct", "refold")]
     return {
         "full": {
             "name": "800 KB, 2,000 messages, room for all of them",
@@ -118,7 +136,7 @@ def main() -> None:
         "--before",
         type=Path,
         metavar="CHECKOUT",
-        help="another checkout with its own .venv, measured in turn with this one, without summaries by a model",
+        help="another checkout with its own .venv: compare small and large requests of both, in turn",
     )
     parser.add_argument("--litellm", metavar="EXECUTABLE")
     parser.add_argument("--headroom", metavar="EXECUTABLE")
@@ -128,9 +146,10 @@ def main() -> None:
     parser.add_argument("--loads", nargs="+", default=(), choices=loads, help="loads of the part beside")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rf", ignore_cleanup_errors=True) as folder:
-        found = measured(asked, Path(folder))
+        found = (compared if asked.before else measured)(asked, Path(folder))
+    show = comparison.table if asked.before else table
     print(file=sys.stderr)
-    print(json.dumps(found, indent=2) if asked.json else table(found))
+    print(json.dumps(found, indent=2) if asked.json else show(found))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ RSS_MB = 150.0
 NAMES = {
     "direct": "direct",
     "refold": "Refold",
-    "before": "before",
     "litellm": "LiteLLM",
     "headroom": "headroom",
 }
