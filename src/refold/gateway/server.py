@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from functools import partial
 from importlib.metadata import version
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httptools
 import uvicorn
@@ -532,6 +532,37 @@ HEAD_S = 30.0
 """Time for the request line and headers: as long as for the start of a body."""
 
 
+class JoinedHead:
+    """A transport that holds the head of an answer back until its body begins, so that both leave in one packet. A head
+    whose body is not there yet leaves with the next step of the event loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop, self._head = transport, loop, b""
+        self.is_closing = transport.is_closing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1."):
+            self._head = data
+            self._loop.call_soon(self._write_head)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self._write_head()
+        self._transport.close()
+
+    def _write_head(self) -> None:
+        head, self._head = self._head, b""
+        if head and not self.is_closing():
+            self._transport.write(head)
+
+
 class OriginForm(HttpToolsProtocol):
     """A protocol for `uvicorn.Config(http=OriginForm)` with limits for the head. Refused requests get a 400,
     like everything that is not HTTP.
@@ -543,7 +574,7 @@ class OriginForm(HttpToolsProtocol):
     _head_timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(JoinedHead(transport, self.loop))  # type: ignore[arg-type]
         self._head_timeout = self.loop.call_later(HEAD_S, self._refuse, "the headers took too long to arrive")
 
     def _unsupported_upgrade_warning(self) -> None:
