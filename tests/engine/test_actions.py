@@ -2,8 +2,10 @@ import pytest
 from msgspec import structs
 
 from refold.core.extractive_summary import summarise
+from refold.core.plan import plan
 from refold.core.presets import PRESETS
 from refold.core.verify import verify_window
+from refold.engine import actions
 from refold.model.dialect import DIALECTS
 from refold.model.errors import BudgetError, DoesNotFit, InvalidWindow, NotFound
 from refold.model.message import Message, Text, ToolResult, assistant, tool, user
@@ -301,3 +303,17 @@ def test_a_summary_that_had_to_be_cut_can_be_opened_by_its_handle():
         talk.add(*agent_turn(number)[1:])
     assert "[… #s0 …]" in said
     assert talk.recall("#s0").own_text == "story line of old\n" * 60
+
+
+def test_a_request_that_brings_messages_is_planned_once(monkeypatch):
+    talk, planned = memory("refold", window=100_000), []
+    terms = actions.RequestTerms(talk.state.frame.fixed, talk.state.given, talk.state.frame.policy)
+    talk.take(actions.take_request(talk.state, [user("hello")], terms))
+
+    def note(folded, frame, now):
+        planned.append(now.moment)
+        return plan(folded, frame, now)
+
+    monkeypatch.setattr(actions, "plan", note)
+    talk.take(actions.take_request(talk.state, [assistant("yes?"), user("and now?")], terms))
+    assert planned == ["before_call"]

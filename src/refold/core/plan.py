@@ -314,7 +314,8 @@ def ahead(folded: FoldedBranch, frame: Frame, now: Now) -> SummaryRequest | None
     if soft is None or not frame.policy.enabled or folded.settled == folded.size:
         return None
     share, most = exact(soft), fold_count(frame.policy.triggers)
-    is_soon = size_of(folded, frame) >= share * fold_point(folded, frame, now)
+    # In integers: arithmetic with fractions takes many times as long, and this runs with every message.
+    is_soon = size_of(folded, frame) * share.denominator >= share.numerator * fold_point(folded, frame, now)
     is_soon = is_soon or (most is not None and len(folded.shown) >= share * most)
     request = _request(folded, frame, now) if is_soon else None
     return request if request and request.asks_model else None

@@ -6,7 +6,7 @@ functions, so they cannot disagree about a size.
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import ceil
 
 from msgspec import Struct
@@ -44,6 +44,22 @@ class Frame(Struct, frozen=True, dict=True):
     def regions(self) -> FixedCost:
         """The same tokens, for system prompt and tools apart."""
         return self.cost if self.overhead is None else self.cost.with_total(self.overhead)
+
+    @cached_property
+    def walls(self) -> dict[tuple[int | None, int | None, float], Wall]:
+        """Cache of `wall_of`, because every decision about one request needs the wall again."""
+        return {}
+
+
+class Wall(Struct, frozen=True):
+    """The most that a request may hold at one moment."""
+
+    output: int
+    """The output that a request asks for if it does not fit with the budget's output."""
+    limit: int
+    """Most tokens of input beside that output, in our count."""
+    target: int
+    """The size to which a compaction should shrink the window, in our count."""
 
 
 class Now(Struct, frozen=True):
@@ -85,20 +101,48 @@ def size_of(folded: FoldedBranch, frame: Frame) -> int:
     return frame.instructions + folded.tokens + frame.bridge * folded.bridges
 
 
+MOST_WALLS = 8
+"""Walls that a frame remembers: those of the last ratios that the provider's reports have shown."""
+
+
+def wall_of(frame: Frame, now: Now) -> Wall:
+    """The wall at this moment."""
+    key = now.limit, now.output, now.ratio
+    found = frame.walls.get(key)
+    if found is None:
+        if len(frame.walls) >= MOST_WALLS:
+            frame.walls.clear()
+        found = frame.walls[key] = _wall(frame, now)
+    return found
+
+
+def _wall(frame: Frame, now: Now) -> Wall:
+    budget, target = frame.budget, frame.policy.target
+    if now.output is not None:
+        output = min(now.output, budget.max_output)
+    else:
+        output = room_of(frame, now).lowered if frame.policy.enabled else budget.max_output
+    limit = _limit(frame, now, output)
+    effective = max(0, limit - frame.instructions)
+    wanted = tokens_of(target, budget, effective=effective)
+    if isinstance(target, Share) and target.of == "effective":
+        wanted += frame.instructions
+    return Wall(output, limit, wanted)
+
+
 def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
     """Most tokens of input, in our count, if the request asks for `output`. The default is the lowest output
     allowed: nothing is summarised or shortened for an output that can be lowered instead.
     """
-    output = lowered_output(frame, now) if output is None else output
-    limit = _input_limit(frame.budget, output, now.ratio)
+    wall = wall_of(frame, now)
+    return wall.limit if output is None or output == wall.output else _limit(frame, now, output)
+
+
+def _limit(frame: Frame, now: Now, output: int) -> int:
+    limit = input_limit(frame.budget, output)
+    if now.ratio != 1:
+        limit = int(limit / now.ratio)
     return limit if now.limit is None else min(limit, now.limit)
-
-
-@lru_cache(maxsize=256)
-def _input_limit(budget: Budget, output: int, ratio: float) -> int:
-    """The wall in our count. Cached, because every decision about one request needs it again."""
-    limit = input_limit(budget, output)
-    return limit if ratio == 1 else int(limit / ratio)
 
 
 def room_of(frame: Frame, now: Now) -> OutputRoom:
@@ -108,9 +152,7 @@ def room_of(frame: Frame, now: Now) -> OutputRoom:
 
 def lowered_output(frame: Frame, now: Now) -> int:
     """The output that a request asks for if it does not fit with the budget's output."""
-    if now.output is not None:
-        return min(now.output, frame.budget.max_output)
-    return room_of(frame, now).lowered if frame.policy.enabled else frame.budget.max_output
+    return wall_of(frame, now).output
 
 
 def output_for(folded: FoldedBranch, frame: Frame, now: Now) -> int:
@@ -160,6 +202,4 @@ def effective_for(frame: Frame, now: Now) -> int:
 
 def target_for(frame: Frame, now: Now) -> int:
     """The size to which a compaction should shrink the window."""
-    instructions, target = frame.instructions, frame.policy.target
-    wanted = tokens_of(target, frame.budget, effective=effective_for(frame, now))
-    return wanted + instructions if isinstance(target, Share) and target.of == "effective" else wanted
+    return wall_of(frame, now).target

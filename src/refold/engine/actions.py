@@ -46,6 +46,7 @@ from refold.core.overflow import classify
 from refold.core.plan import FREE, Decision, Plan, SummaryRequest, give_up, plan, resolve
 from refold.core.plan import ahead as plan_ahead
 from refold.core.plan_inputs import (
+    Now,
     fits,
     limit_for,
     lowered_output,
@@ -357,6 +358,8 @@ class _Draft:
         self.wanted: SummaryRequest | None = None
         self.wanted_from: State | None = None
         self.awaited: SummaryRequest | None = None
+        self._planned: Plan | None = None
+        """The last plan that leaves the branch as it is: with equal inputs it is not made again."""
 
     def outcome(self, problem: RefoldError | None = None) -> Outcome:
         wanted = self.wanted
@@ -525,7 +528,7 @@ class _Draft:
         self._repair(moment)
         if (rule := self.state.frame.policy.topic_change) is not None:
             self.set(topics=_follow_topic(self.state, rule))
-        planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
+        planned = self._plan(self.state.now(moment, keep, cut))
         is_told = planned.request is not None or planned.next.lead is not self.state.folded.lead
         if is_told and self._search_secrets():
             planned = plan(self.state.folded, self.state.frame, self.state.now(moment, keep, cut))
@@ -548,6 +551,16 @@ class _Draft:
         is_ahead = ready is not None
         self.events.extend(compaction_events(state, self.state, planned, done, made, is_ahead=is_ahead))
         return done
+
+    def _plan(self, now: Now) -> Plan:
+        """Plan at a moment. A request brings messages and asks for a window: both plan the same call."""
+        state, last = self.state, self._planned
+        is_same = last is not None and last.sent is state.folded and last.frame is state.frame
+        if last is not None and is_same and last.now == now:
+            return last
+        planned = plan(state.folded, state.frame, now)
+        self._planned = planned if planned.decision == "keep" and planned.sent is state.folded else None
+        return planned
 
     def _search_secrets(self) -> bool:
         """Search the messages for secrets before a summary tells of them. Return True if there are new ones."""
@@ -761,6 +774,8 @@ class _Draft:
     def _lead_for_model(self) -> None:
         """Show a compaction that a provider made on request as it came to the model that made it, and as text to others."""
         before, frame = self.state.folded, self.state.frame
+        if not before.summaries:
+            return
         older = tokens_of(frame.policy.ancestors, frame.budget)
         after = before.led_for(frame.policy, frame.fixed, older)
         if after is before:

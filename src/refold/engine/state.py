@@ -928,6 +928,15 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
 
     def now(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Now:
         """Return a moment as the planner takes it; `keep` and `cut` come from a manual request."""
+        if moment == "before_call" and keep is None and cut is None:
+            return self._before_call
+        return self._now(moment, keep, cut)
+
+    @cached_property
+    def _before_call(self) -> Now:
+        return self._now("before_call")
+
+    def _now(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Now:
         ratio, size, counted = self.ratio, self._size_at(moment), size_of(self.folded, self.frame)
         if self.frame.policy.measure == "hybrid" and counted > 0:
             # After a fold the last report is about another window, but about the same instructions and
