@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from refold.model.errors import Conflict, NotFound, StoreError
-from refold.ports.records import Batch, Head, StoredMessage
+from refold.ports.records import Batch, Head, LearntValue, StoredMessage
 from refold.ports.store import Store
 from tests.contract.talks import (
     ANNA,
@@ -371,3 +371,19 @@ async def test_a_conversation_that_was_deleted_and_begun_anew_is_another_one(sto
         await say(store, old, "after the old one")
     assert anew.place != old.place
     assert await read(store, anew) == ["new"]
+
+
+async def test_what_a_call_has_taught_is_stored_with_it_or_not_at_all(store):
+    head = await begin(store)
+    await store.learn(ANNA, "window", "gpt", b"8000", 1.0)
+    taught = (LearntValue("calibration", "gpt", b"[1.2]"), LearntValue("window", "gpt", b"9000"))
+    moved = await store.commit(head, Batch(at=2.0, calls=(call(head, "c1"),), notes=b"n", learnt=taught))
+
+    assert await store.learnt(ANNA, "calibration", "gpt") == b"[1.2]"
+    assert await store.learnt(ANNA, "window", "gpt") == b"9000"
+    late = (LearntValue("calibration", "gpt", b"[3.0]"),)
+    with pytest.raises(Conflict):
+        await store.commit(head, Batch(at=3.0, calls=(call(head, "c2"),), learnt=late))
+    one = Batch(at=4.0, messages=messages(moved, "hello"), learnt=taught[:1])
+    await store.commit(moved, one)
+    assert await store.learnt(ANNA, "calibration", "gpt") == b"[1.2]"

@@ -81,6 +81,21 @@ async def test_each_measures_by_its_own_model():
     assert third.state.calibration.ratio == pytest.approx(one.state.calibration.ratio, abs=0.02)
 
 
+async def test_a_call_and_what_it_has_taught_are_one_commit():
+    class WithoutLearn(Noting):
+        async def learn(self, *_):
+            raise AssertionError("a write of its own")
+
+    store = WithoutLearn()
+    (talk,) = await opened(store, "gpt-4o")
+    await talk.add(LONG)
+    store.asked.clear()
+    await called(talk, 4_000)
+    assert store.asked["commit"] == 1
+    (other,) = await opened(store, "gpt-4o")
+    assert other.state.calibration.ratio == talk.state.calibration.ratio > 1.5
+
+
 async def test_a_model_is_noted_with_the_next_thing_that_is_kept_and_not_by_looking():
     store = Noting()
     (talk,) = await opened(store, "gpt-4o")

@@ -453,6 +453,7 @@ class Conversation:
         is_blind: bool = False,
         is_brief: bool = False,
         replaces: Compaction | None = None,
+        before: State | None = None,
     ) -> Outcome:
         for _ in range(MAX_CONFLICTS):
             state = await self._current(asks=not is_blind)
@@ -480,6 +481,7 @@ class Conversation:
                     claims=claims,
                     takes=takes,
                     replaces=replaced,
+                    before=before,
                 )
                 return done, draft
 
@@ -880,8 +882,8 @@ class Conversation:
             def act(state: State) -> Outcome:
                 return structs.replace(action(state), calls=calls)
 
-            done = await self._apply(act, is_brief=True, is_blind=is_blind)
-        await self._journal.store_learnt(before, done.state)
+            done = await self._apply(act, is_brief=True, is_blind=is_blind, before=before)
+        await self._journal.forget_window(before, done.state)
 
     async def count(self, upstream: CountingUpstream) -> int | None:
         """Ask the provider how many tokens the next request has, before it is sent; None if it cannot say.

@@ -611,6 +611,7 @@ class Journal:
         claims: bytes = b"",
         takes: Sequence[str] = (),
         replaces: ReplacedCompaction | None = None,
+        before: State | None = None,
     ) -> CommitDraft | None:
         """Prepare the commit of an outcome; None if there is nothing to store. Call it in a thread if there
         is much text: it reads all of it.
@@ -623,6 +624,7 @@ class Journal:
             claims: the hash that no other branch may hold.
             takes: the ids of queued messages that the new messages are.
             replaces: the compaction that is undone by the same commit; the outcome is one of the state without it.
+            before: the state before the calls, if what they have taught is stored with them.
         """
         state, instructions, secrets = done.state, self.instructions, NOTHING
         if done.imported:
@@ -650,6 +652,7 @@ class Journal:
             takes=tuple(takes),
             notes=write_notes(noted) if is_news else None,
             title=self._title(state),
+            learnt=tuple(self._learnt(before, state)) if before is not None else (),
         )
         return CommitDraft(
             state, batch, notes, noted.standing if is_news else fill_level, instructions, secrets
@@ -942,19 +945,26 @@ class Journal:
 
     async def store_learnt(self, before: State, after: State) -> None:
         """Store the calibration and the window that a call has taught, if they changed."""
-        owner, now = self.head.owner, self.clock()
+        for one in self._learnt(before, after):
+            await self.store.learn(self.head.owner, one.topic, one.key, one.value, self.clock())
+        await self.forget_window(before, after)
+
+    async def forget_window(self, before: State, after: State) -> None:
+        """Delete the learned window, if a call has shown that the model has another one."""
+        if self.learns and after.limits.learned is None and before.limits.learned is not None:
+            await self.store.forget(self.head.owner, WINDOW, self.learns)
+
+    def _learnt(self, before: State, after: State) -> Iterable[records.LearntValue]:
+        """Return the calibration and the window, if they changed."""
         if not self.learns:
             return
         if abs(after.calibration.ratio - before.calibration.ratio) > WORTH_STORING:
-            learnt = msgspec.msgpack.encode(after.calibration)
-            await self.store.learn(owner, CALIBRATION, self.learns, learnt, now)
+            ratio = msgspec.msgpack.encode(after.calibration)
+            yield records.LearntValue(CALIBRATION, self.learns, ratio)
         window = after.limits.learned
-        if window == before.limits.learned:
-            return
-        if window is None:
-            await self.store.forget(owner, WINDOW, self.learns)
-        else:
-            await self.store.learn(owner, WINDOW, self.learns, msgspec.msgpack.encode((window, now)), now)
+        if window is not None and window != before.limits.learned:
+            learned = msgspec.msgpack.encode((window, self.clock()))
+            yield records.LearntValue(WINDOW, self.learns, learned)
 
     async def _check_same(self, head: Head) -> None:
         """Refuse a conversation that was deleted and begun again under the same name. Sessions are deleted

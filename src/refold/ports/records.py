@@ -392,6 +392,14 @@ NEWEST_BLOBS = 16
 fork it, still finds its blob while others go on."""
 
 
+class LearntValue(Struct, frozen=True):
+    """A value that a call has taught, see `refold.ports.store.LearntValues`."""
+
+    topic: str
+    key: str
+    value: bytes
+
+
 class Batch(Struct, frozen=True, kw_only=True):
     """Everything that one transaction adds to a branch: messages first, then the undo, then changes in their order, then the rest."""
 
@@ -422,6 +430,8 @@ class Batch(Struct, frozen=True, kw_only=True):
     model: str | None = None
     title: str = ""
     """The title of the conversation, if it has none yet."""
+    learnt: tuple[LearntValue, ...] = ()
+    """Values about the model that the calls have taught. They replace those that the owner has."""
 
     @property
     def revises(self) -> bool:

@@ -49,6 +49,7 @@ from refold.ports.records import (
     InheritedState,
     InstalledCompaction,
     LatestHead,
+    LearntValue,
     Listed,
     Outline,
     QueuedEntry,
@@ -509,6 +510,7 @@ class PendingCommit:
         self._blobs: tuple[bytes, ...] = ()
         self._embeddings: tuple[Embedding, ...] = ()
         self._taken: tuple[str, ...] = ()
+        self._learnt: tuple[LearntValue, ...] = ()
         self._reopened = ""
 
     def take(self, batch: Batch) -> None:
@@ -527,7 +529,7 @@ class PendingCommit:
             self._install(change, batch.at)
         if batch.opens is not None:
             self._begin(batch.opens, batch.opens.first, batch.at)
-        self._calls = batch.calls
+        self._calls, self._learnt = batch.calls, batch.learnt
         self._chains, self._embeddings, self._blobs = batch.chains, batch.embeddings, batch.blobs
         notes = self.head.notes if batch.notes is None else batch.notes
         model = self.head.model if batch.model is None else batch.model
@@ -554,6 +556,7 @@ class PendingCommit:
         for size, one in enumerate(self._chains, head.next_seq - len(self._chains) + 1):
             tables.chains.setdefault(one, set()).add((head.branch, size))
         tables.blobs |= {(head.conversation, sha256(body).digest()): body for body in self._blobs}
+        tables.learnt |= {(one.topic, one.key): one.value for one in self._learnt}
         for which in self._taken:
             del tables.queue[which]
         tables.heads[head.branch] = head

@@ -52,6 +52,9 @@ def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
     if batch.calls:
         yield "add_call", [rows.of_call(head.owner, call) for call in batch.calls]
     yield from keep_chains(head, batch)
+    for one in batch.learnt:  # last: all conversations of an owner with one model write the same row
+        place = {"owner": head.owner, "topic": one.topic, "key": one.key}
+        yield "put_learnt", {**place, "value": one.value, "at": batch.at}
     reach("commit.before_commit")
     return head
 
@@ -87,7 +90,7 @@ def is_one_message(seen: Head, batch: Batch) -> bool:
     """True if a batch is one message, with or without notes, that needs no lookup in other tables."""
     more = (
         batch.changes or batch.undoes or batch.calls or batch.embeddings or batch.chains or batch.claims or batch.blobs or batch.title
-        or batch.takes
+        or batch.takes or batch.learnt
     )  # fmt: skip
     if more or batch.opens is not None or len(batch.messages) != 1:
         return False
