@@ -56,8 +56,10 @@ class Wall(Struct, frozen=True):
 
     output: int
     """The output that a request asks for if it does not fit with the budget's output."""
+    room: int
+    """Most tokens of input beside that output by the budget, in the provider's count."""
     limit: int
-    """Most tokens of input beside that output, in our count."""
+    """The same in our count, with the limit that a refusal has taught."""
     target: int
     """The size to which a compaction should shrink the window, in our count."""
 
@@ -105,44 +107,48 @@ MOST_WALLS = 8
 """Walls that a frame remembers: those of the last ratios that the provider's reports have shown."""
 
 
-def wall_of(frame: Frame, now: Now) -> Wall:
-    """The wall at this moment."""
-    key = now.limit, now.output, now.ratio
+def wall_of(frame: Frame, *, ratio: float = 1.0, limit: int | None = None, output: int | None = None) -> Wall:
+    """The wall at a moment; `ratio`, `limit` and `output` as in `Now`."""
+    key = limit, output, ratio
     found = frame.walls.get(key)
     if found is None:
         if len(frame.walls) >= MOST_WALLS:
             frame.walls.clear()
-        found = frame.walls[key] = _wall(frame, now)
+        found = frame.walls[key] = _wall(frame, ratio, limit, output)
     return found
 
 
-def _wall(frame: Frame, now: Now) -> Wall:
+def _wall(frame: Frame, ratio: float, most: int | None, output: int | None) -> Wall:
     budget, target = frame.budget, frame.policy.target
-    if now.output is not None:
-        output = min(now.output, budget.max_output)
+    if output is not None:
+        output = min(output, budget.max_output)
+    elif frame.policy.enabled:
+        output = output_room(budget, ceil(frame.instructions * ratio)).lowered
     else:
-        output = room_of(frame, now).lowered if frame.policy.enabled else budget.max_output
-    limit = _limit(frame, now, output)
+        output = budget.max_output
+    room = input_limit(budget, output)
+    limit = _counted(room, ratio, most)
     effective = max(0, limit - frame.instructions)
     wanted = tokens_of(target, budget, effective=effective)
     if isinstance(target, Share) and target.of == "effective":
         wanted += frame.instructions
-    return Wall(output, limit, wanted)
+    return Wall(output, room, limit, wanted)
+
+
+def _counted(room: int, ratio: float, most: int | None) -> int:
+    """A limit of the provider in our count, and not above the limit that a refusal has taught."""
+    limit = room if ratio == 1 else int(room / ratio)
+    return limit if most is None else min(limit, most)
 
 
 def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
     """Most tokens of input, in our count, if the request asks for `output`. The default is the lowest output
     allowed: nothing is summarised or shortened for an output that can be lowered instead.
     """
-    wall = wall_of(frame, now)
-    return wall.limit if output is None or output == wall.output else _limit(frame, now, output)
-
-
-def _limit(frame: Frame, now: Now, output: int) -> int:
-    limit = input_limit(frame.budget, output)
-    if now.ratio != 1:
-        limit = int(limit / now.ratio)
-    return limit if now.limit is None else min(limit, now.limit)
+    wall = wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output)
+    if output is None or output == wall.output:
+        return wall.limit
+    return _counted(input_limit(frame.budget, output), now.ratio, now.limit)
 
 
 def room_of(frame: Frame, now: Now) -> OutputRoom:
@@ -152,7 +158,7 @@ def room_of(frame: Frame, now: Now) -> OutputRoom:
 
 def lowered_output(frame: Frame, now: Now) -> int:
     """The output that a request asks for if it does not fit with the budget's output."""
-    return wall_of(frame, now).output
+    return wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output).output
 
 
 def output_for(folded: FoldedBranch, frame: Frame, now: Now) -> int:
@@ -202,4 +208,4 @@ def effective_for(frame: Frame, now: Now) -> int:
 
 def target_for(frame: Frame, now: Now) -> int:
     """The size to which a compaction should shrink the window."""
-    return wall_of(frame, now).target
+    return wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output).target

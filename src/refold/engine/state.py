@@ -23,7 +23,6 @@ from refold.core.budget import (
     OutputRoom,
     arithmetic,
     check_room,
-    input_limit,
     output_room,
     tokens_of,
     with_window,
@@ -41,7 +40,7 @@ from refold.core.measure import (
     observed_instructions,
 )
 from refold.core.plan import Decision, Plan, SummaryRequest
-from refold.core.plan_inputs import Frame, Now, lowered_output, room_of, size_of
+from refold.core.plan_inputs import Frame, Now, room_of, size_of, wall_of
 from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
@@ -759,19 +758,15 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def limit(self) -> int:
         """The largest request allowed by the budget and by the limit that the provider stated."""
-        allowed = input_limit(self.frame.budget, self._lowered_output)
+        allowed = wall_of(self.frame, ratio=self.ratio).room
         return allowed if self.limits.own is None else min(allowed, self.limits.own)
 
     @property
     def arithmetic(self) -> str:
         """The limit as a sum, for displays."""
-        text = arithmetic(self.frame.budget, self._lowered_output)
+        text = arithmetic(self.frame.budget, wall_of(self.frame, ratio=self.ratio).output)
         own = self.limits.own
         return text if own is None else f"{text}, at most {own:,} by the provider's refusal"
-
-    @cached_property
-    def _lowered_output(self) -> int:
-        return lowered_output(self.frame, self._next_call)
 
     @cached_property
     def fill_level(self) -> FillLevel:
@@ -928,9 +923,14 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
 
     def now(self, moment: Moment, keep: int | None = None, cut: int | None = None) -> Now:
         """Return a moment as the planner takes it; `keep` and `cut` come from a manual request."""
+        if self.frame.policy.measure == "characters":  # the size by its triggers depends on the moment
+            return self._now(moment, keep, cut)
+        now = self._before_call
         if moment == "before_call" and keep is None and cut is None:
-            return self._before_call
-        return self._now(moment, keep, cut)
+            return now
+        return structs.replace(
+            now, moment=moment, flag=now.flag if moment == "before_call" else "", keep=keep, cut=cut
+        )
 
     @cached_property
     def _before_call(self) -> Now:
