@@ -11,7 +11,6 @@ import asyncio
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
-from hashlib import sha256
 
 import aiohttp
 from msgspec import structs
@@ -71,7 +70,8 @@ class Authors:
     ) -> None:
         self._forwarder, self._environ, self._telemetry = forwarder, environ, telemetry
         self._queue = queue
-        self._made: OrderedDict[tuple[str, ...], ModelSummariser] = OrderedDict()
+        self._made: OrderedDict[tuple[object, ...], ModelSummariser] = OrderedDict()
+        """By what they are made of, the client's key among it: a hash of it would take longer than all the rest here."""
         self._without: OrderedDict[tuple[str, ...], list[str]] = OrderedDict()
         """Why a model of an upstream is not asked for compactions again."""
 
@@ -79,25 +79,28 @@ class Authors:
         self, host: OwnerConversations, terms: ConversationSettings, target: Target, credentials: Credentials
     ) -> Summariser | None:
         """The summariser of a conversation; None if no model should write summaries."""
+        wished, owner, named = host.resolved.settings.summariser, host.engine.owner, _models_of(host)
+        if not (wished.enabled and writes_with_model(terms)):
+            return None
         if (plugin := self._plugin(host, terms)) is not None:
             return plugin
-        wished, owner, named = host.resolved.settings.summariser, host.engine.owner, _models_of(host)
         is_own = not any(one.name for one in named)
-        if not (wished.enabled and writes_with_model(terms)) or (target.is_small and is_own):
+        if target.is_small and is_own:
             return None
         compacts = is_native(host.summarisers)
         keys = _keys(credentials) if credentials.go_to(target) and (is_own or compacts) else None
-        mark = sha256(repr(keys and sorted(keys.items())).encode()).hexdigest()
-        place = (owner, target.name, terms.model, terms.format, str(terms.window), mark, *wished.models)
-        if place not in self._made:
+        sent = None if keys is None else tuple(sorted(keys.items()))
+        place = (owner, target.name, terms.model, terms.format, terms.window, sent, wished.models)
+        if (made := self._made.get(place)) is None:
             chain = self._chain(named, terms, target, keys, owner)
             own = self._chain((), terms, target, keys, owner)[0] if compacts else None
             without = self._without_compactions(target, terms)
-            self._made[place] = ModelSummariser(chain, cache=host.engine.cache, native=own, without=without)
+            made = ModelSummariser(chain, cache=host.engine.cache, native=own, without=without)
+            self._made[place] = made
             if len(self._made) > MOST:
                 self._made.popitem(last=False)
         self._made.move_to_end(place)
-        return self._made[place]
+        return made
 
     def _without_compactions(self, target: Target, terms: ConversationSettings) -> list[str]:
         """What is known about compactions by a model of an upstream, for all owners."""
@@ -110,8 +113,6 @@ class Authors:
 
     def _plugin(self, host: OwnerConversations, terms: ConversationSettings) -> Summariser | None:
         """The summariser of a plugin, if the settings name one."""
-        if not (host.resolved.settings.summariser.enabled and writes_with_model(terms)):
-            return None
         function = plugin_summariser(host.summarisers)
         dialect = DIALECTS[terms.format]  # type: ignore[index]
         return FunctionSummariser(function, dialect, counter_for(terms.model).text) if function else None
@@ -128,7 +129,9 @@ class Authors:
 
     def named(self, host: OwnerConversations, terms: ConversationSettings, at: int) -> Summariser:
         """A summariser that asks one of the named models alone: the one at this place of `summariser.models`."""
-        if (plugin := self._plugin(host, terms)) is not None:
+        wished = host.resolved.settings.summariser
+        plugin = self._plugin(host, terms) if wished.enabled and writes_with_model(terms) else None
+        if plugin is not None:
             return plugin
         one = host.summarisers[at]
         writer = writer_for(self._open(one, None, None), terms, url=one.base_url, owner=host.engine.owner)
