@@ -71,7 +71,9 @@ def compared(asked: argparse.Namespace, folder: Path) -> dict[str, object]:
             stack.enter_context(before(stub, other, own, asked.before)),
         ]
         idle = {proxy.name: proxy.rss_mb() for proxy in proxies}
-        rows = comparison.compare(proxies, turns)
+        apart = stack.enter_context(stored(asked.store, folder, "apart"))
+        digests = stack.enter_context(refold(stub, apart, own, "summariser.enabled=false"))
+        rows = comparison.compare(proxies, [digests, proxies[1]], turns)
         memory = {proxy.name: proxy.rss_mb() for proxy in proxies}
     return {
         "rows": rows,

@@ -139,7 +139,9 @@ class Plan(Struct, frozen=True):
     def measurement(self) -> Measurement:
         sent = self.sendable
         shown, summary = sent.shown, TokenCount.of(sent.lead.tokens, sent.shown.counter.source)
-        budget = structs.replace(self.frame.budget, max_output=output_for(sent, self.frame, self.now))
+        budget, output = self.frame.budget, output_for(sent, self.frame, self.now)
+        if output != budget.max_output:
+            budget = structs.replace(budget, max_output=output)
         return measure(shown, self.frame.regions, budget, summary=summary)
 
 
