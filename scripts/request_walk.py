@@ -12,7 +12,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +26,15 @@ from refold.config import flag_layer, resolve
 from refold.gateway import server
 
 ROOT = f"{Path(refold.__file__).parent}/"
+COUNTED = (
+    ("core/plan.py", "plan"),
+    ("core/plan_inputs.py", "size_of"),
+    ("core/plan_inputs.py", "_wall"),
+    ("engine/state.py", "State._now"),
+    ("stores/sqlite/writer.py", "FileWriter.write_here"),
+    ("stores/sqlite/writer.py", "FileWriter.write"),
+)
+"""Functions whose calls are counted: those that planning repeats, and the transactions in the event loop and in the thread."""
 
 
 class Walk:
@@ -34,13 +43,13 @@ class Walk:
     def __init__(self) -> None:
         self.is_on = False
         self.files: set[str] = set()
-        self.functions: set[tuple[str, str]] = set()
+        self.functions: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_code.co_filename
         if self.is_on and event == "call" and name.startswith(ROOT):
             self.files.add(name[len(ROOT) :])
-            self.functions.add((name, frame.f_code.co_qualname))
+            self.functions[name[len(ROOT) :], frame.f_code.co_qualname] += 1
 
 
 @asynccontextmanager
@@ -98,6 +107,7 @@ if __name__ == "__main__":
         sys.setprofile(None)
         threading.setprofile(None)
     print(f"gateway, a streamed chat request: {len(walk.files)} files, {len(walk.functions)} functions")
+    print("calls: " + ", ".join(f"{name} {walk.functions[file, name]}" for file, name in COUNTED))
     if options.list:
         packages = defaultdict(list)
         for name in sorted(walk.files):

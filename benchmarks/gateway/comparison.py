@@ -23,13 +23,13 @@ LONG_S = 60.0
 class Turns(NamedTuple):
     """How often the gateways take turns, and the requests of one turn."""
 
-    small: int = 40
+    small: int = 30
     each: int = 20
-    streams: int = 12
+    streams: int = 8
     streams_each: int = 4
     crowds: int = 8
     crowd: int = 400
-    large: int = 8
+    large: int = 5
     large_each: int = 8
 
 
