@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from refold.ports.records import Batch
+from refold.ports.records import Batch, LearntValue
 from refold.stores.sql.commit import is_one_message
 from refold.stores.sqlite.store import append_values
 from tests.contract.talks import call, embedding, message, new_head, next_session, reduce
@@ -23,6 +23,7 @@ MORE = {
     "claims": b"hash",
     "blobs": (b"prompt",),
     "title": "Boats",
+    "learnt": (LearntValue("calibration", "m-1", b"{}"),),
 }
 BESIDE = {"notes": b"{}", "model": "large"}
 """What is written together with a message by PostgreSQL's statement, and not by SQLite's."""

@@ -32,6 +32,7 @@ UNORDERED = {
     "search_messages": "the newest of those that match are taken",
     "list_newest": "the newest of those of a time are taken, for a query without words",
     "get_latest_head": "the branches of one conversation are sorted by their last use",
+    "forget_oldest_learnt": "a sweep sorts what was learnt about one topic",
     "find_chains": "the few that hold one of the hashes are sorted",
     "list_older_blobs": "the few system prompts of one conversation are sorted",
     "list_unindexed": "the few that are taken up at a time are added up",
