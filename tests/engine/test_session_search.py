@@ -84,6 +84,42 @@ async def test_another_embedder_s_vectors_are_not_compared():
     assert await engine(store, embedder=Other()).find_sessions("vessel") == []
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        '"vessel"',
+        "-sailed",
+        '-"the boat"',
+        "in:nowhere",
+        "in:bills",
+        "after:9999",
+        "before:1990",
+        "from:tool",
+    ],
+)
+async def test_no_session_is_found_by_meaning_that_a_condition_of_the_query_leaves_out(condition):
+    made = engine(MemoryStore(), embedder=Subjects())
+    (trip,) = await told(made, "trips", "The boat sailed.")
+    await told(made, "bills", "We paid.")
+
+    assert ids(await made.find_sessions("vessel")) == [trip]
+    assert ids(await made.find_sessions("in:trips vessel")) == [trip]
+    assert ids(await made.find_sessions(f"{condition} vessel")) == []
+
+
+@pytest.mark.parametrize("nothing", ["   ", "*", '""', "(", "\x00", "\ud800"])
+async def test_a_query_without_words_finds_no_session_by_meaning(nothing):
+    class Near(Subjects):
+        async def embed(self, texts):
+            return [vector_of("boat") for _ in texts]
+
+    made = engine(MemoryStore(), embedder=Near())
+    await told(made, "trips", "The boat sailed.")
+
+    assert await made.find_sessions("vessel") != []
+    assert await made.find_sessions(nothing) == []
+
+
 @pytest.mark.parametrize("ask", ["conversations", "sessions", "search", "find_sessions"])
 async def test_a_limit_means_the_same_whatever_the_store(store, ask):
     made = engine(store)

@@ -483,7 +483,7 @@ async def near_messages(
     if not query.looks_in(conversation):
         return NearestMessages()
     line = await _line(store, branch) if branch else {}
-    asked = " ".join(" ".join(term.phrases[0]) for term in query.terms) if query.has_fields else words
+    asked = asked_words(query, words)
     found = await turns.nearest(asked, conversation=conversation or query.conversation, line=line)
     like = found.like if len(query.terms) > 1 else ()  # one word is a name or a number as often as a subject
     if query.is_dated or query.role:
@@ -500,6 +500,11 @@ def name_failure(error: Exception) -> str:
 def valid_text(words: str) -> str:
     """Some words without lone surrogates, which no embedder takes."""
     return words.encode("utf-8", "replace").decode()
+
+
+def asked_words(query: Query, words: str) -> str:
+    """The words of which a search takes the meaning: without the fields of the query."""
+    return " ".join(" ".join(term.phrases[0]) for term in query.terms) if query.has_fields else words
 
 
 def has_meaning(query: Query) -> bool:

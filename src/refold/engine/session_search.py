@@ -21,6 +21,7 @@ from refold.engine.message_search import (
     NearMessage,
     QueryVectors,
     TurnVectors,
+    asked_words,
     has_meaning,
     name_failure,
     near_messages,
@@ -224,12 +225,22 @@ async def _with_near(
 
 
 async def _by_meaning(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:
-    """Return closed sessions whose summaries are close in meaning."""
-    vector = b"" if parse_query(words).spans else await meaning.embed_words(words)
+    """Return closed sessions whose summaries are close in meaning. A summary does not say what was said at a time or by somebody, so
+    there are none where the query asks for that, nor where a phrase must occur or must not.
+    """
+    query = parse_query(words)
+    if not has_meaning(query) or not query.looks_in(name) or query.is_dated or query.role:
+        return []
+    vector = await meaning.embed_words(asked_words(query, words))
     if not vector:
         return []
     return await store.nearest(
-        owner, meaning.name, vector, conversation=name, limit=NEAREST, least=meaning.least
+        owner,
+        meaning.name,
+        vector,
+        conversation=name or query.conversation,
+        limit=NEAREST,
+        least=meaning.least,
     )
 
 
