@@ -71,6 +71,25 @@ async def test_a_date_in_plain_words_ranks_what_was_said_then_higher(store):
         assert ids(await made.find_sessions(words))[0] == sessions[month] or month == 9
 
 
+@pytest.mark.parametrize(("month", "asked"), [(5, "May 2023"), (5, "in may 2023"), (7, "July 2023")])
+async def test_a_month_alone_lists_what_was_said_then_and_not_every_message_with_its_name(
+    store, month, asked
+):
+    now = [datetime(2023, month, 9, tzinfo=UTC).timestamp()]
+    made = engine(store, clock=lambda: now[0])
+    talk = await made.conversation("talk")
+    await talk.add("The boat sailed.")
+    await talk.start_session()
+    now[0] = datetime(2024, 1, 9, tzinfo=UTC).timestamp()
+    await talk.add(*(f"It may rain in July, or it may not: {number}." for number in range(9)))
+    await talk.add("We met in May 2023.", "We met in July 2023.")
+
+    named, then = await made.search(asked)
+
+    assert (named.handle, then.handle) == ("#m10" if month == 5 else "#m11", "#m0")
+    assert ids(await made.find_sessions(asked)) == [one.id for one in reversed(await made.sessions("talk"))]
+
+
 async def test_another_embedder_s_vectors_are_not_compared():
     store = MemoryStore()
     await told(engine(store, embedder=Subjects()), "work", "The boat sailed.")

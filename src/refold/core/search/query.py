@@ -202,7 +202,7 @@ def _parse(text: str) -> Query:
         elif term := _read_word(token, language, is_first=not place):
             (stop_words if _is_stop(term.phrases[0], language) else wanted).append(term)
     excluded = [phrase for one in minus if (phrase := tuple(words(one)))]
-    terms = _distinct(wanted or stop_words)
+    terms = _distinct(_with_years(wanted, dates) or stop_words)
     return Query(
         terms if is_known else tuple(structs.replace(term, is_guess=True) for term in terms),
         tuple(dict.fromkeys(required)),
@@ -273,6 +273,22 @@ def _read_date(plain: list[str], at: int) -> tuple[Date, int, int]:
         year, last = int(plain[after]), after
     is_date = day or year or is_joined if name in MONTHS or is_clear_month(name) else day and year
     return Date(month if is_date else 0, year, day), first, last
+
+
+def _with_years(terms: list[Term], dates: tuple[Date, ...]) -> list[Term]:
+    """The terms. If dates are the whole query, which lists what was said then, the name of a month counts only with the year:
+    messages of all times have `may`.
+    """
+    if not all(term.is_date for term in terms):
+        return terms
+    years = [(str(date.year),) if date.year else () for date in dates]
+    return [
+        structs.replace(
+            term,
+            phrases=tuple(dict.fromkeys((*one, *year) if len(one) == 1 else one for one in term.phrases)),
+        )
+        for term, year in zip(terms, years, strict=True)
+    ]
 
 
 def _day(word: str) -> int:
