@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import run
+from refold.embeddings import installed
 from refold.engine.engine import Engine
 from tests.bad_queries import BAD_QUERIES
 from tests.damage import damage
@@ -141,6 +142,14 @@ async def test_a_search_names_the_conversation_and_the_handle_that_open_what_it_
     assert within.startswith("Found, with handles:\ntides\n#m2 ")
     assert f"0873: the gauge at Vik reads {873 * 37 % 1000} mm" in within
     assert nothing.startswith("Nothing that was said")
+
+
+@pytest.mark.skipif(installed() is None, reason="the extra `search` is not installed")
+async def test_the_command_finds_by_meaning_what_was_said_in_other_words(store):
+    async with connected(store) as ask:
+        found = await ask("search", words="baking a fruit dessert", conversation="recipes")
+
+    assert found == "Found, with handles:\nrecipes\n#m0 user: How much rhubarb goes into the pie?"
 
 
 async def test_the_tools_say_that_they_only_read_and_what_a_handle_is(store):

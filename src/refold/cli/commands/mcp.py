@@ -26,6 +26,7 @@ def mcp(*, place: StoreOptions) -> int:
     """
     import asyncio
 
+    from refold.cli.settings import embedder_here
     from refold.cli.store_access import check_kept, check_there
     from refold.engine.engine import Engine
     from refold.integrations.mcp import serve
@@ -33,7 +34,7 @@ def mcp(*, place: StoreOptions) -> int:
 
     async def open_engine() -> Engine:
         check_there(place.url)
-        return Engine(await open_store(place.url), owner=place.owner)
+        return Engine(await open_store(place.url), owner=place.owner, embedder=embedder_here())
 
     check_kept(place.url)  # a URL that cannot work is refused at once, not at the first question
     if sys.stdin.isatty():
