@@ -283,6 +283,23 @@ async def test_a_question_is_not_taken_for_what_the_model_knows_nor_for_an_answe
         assert "#m5" not in said
 
 
+async def test_an_earlier_question_is_no_answer_to_the_same_words():
+    talk = await Engine(MemoryStore(), model="gpt-4o").conversation("talk")
+    await talk.add("How is the water at Vik?")
+    answers = []
+    for which in ("a", "b"):
+        asked = {"name": "recall", "arguments": '{"what": "zebrafish"}'}
+        await talk.add(
+            {"role": "assistant", "tool_calls": [{"id": which, "type": "function", "function": asked}]}
+        )
+        answers.append(await answer_recall(talk, asked["arguments"]))
+        await talk.add({"role": "tool", "tool_call_id": which, "content": answers[-1]}, "And now?")
+
+    assert answers[0] == answers[1]
+    assert answers[0].startswith("error: nothing that was said")
+    assert await talk.search("zebrafish") == ""
+
+
 async def test_an_answer_is_not_cut_in_its_turn_when_it_is_added():
     for talk in await talks():
         await talk.add(*EXCHANGES["chat"], "Go on.", asking("#m2"))

@@ -171,8 +171,8 @@ async def search(journal: Journal, state: State, query: str, *, max_tokens: int)
     numbers = [hit.seq for hit in found if hit.seq < state.folded.asking]
     rows = await store.pick(head, numbers)
     counter = state.folded.shown.counter
-    # What is in memory alone is not in the store's index, and knows no fields.
-    has_rest = not (journal.keeps_content and parsed.has_fields)
+    # Without content in the store, what is in memory is all there is.
+    has_rest = not journal.keeps_content
 
     def find_passages() -> str:
         messages, damaged = _readable(rows, head)
