@@ -188,11 +188,11 @@ async def find_sessions(
     ids = await store.find_sessions(owner, words, limit) if _is_id(words) else []
     named = [one for one in ids if name in {"", one[0]}]
     hits = await store.search_sessions(owner, words, conversation=name, limit=SESSIONS)
-    ranked = merged(
-        [(hit.conversation, hit.session) for hit in hits],
-        await _by_meaning(store, owner, meaning, words, name),
-    )
-    query = parse_query(words)
+    query, near_summaries = parse_query(words), await _by_meaning(store, owner, meaning, words, name)
+    if query.has_conditions:  # a summary does not say whether the session meets them; its words do
+        meeting = {hit.session.id for hit in hits}
+        near_summaries = [one for one in near_summaries if one[1].id in meeting]
+    ranked = merged([(hit.conversation, hit.session) for hit in hits], near_summaries)
     if (
         meaning.turns
         and has_meaning(query)
@@ -225,11 +225,9 @@ async def _with_near(
 
 
 async def _by_meaning(store: Store, owner: str, meaning: Meaning, words: str, name: str) -> list[Named]:
-    """Return closed sessions whose summaries are close in meaning. A summary does not say what was said at a time or by somebody, so
-    there are none where the query asks for that, nor where a phrase must occur or must not.
-    """
+    """Return closed sessions whose summaries are close in meaning; none for a query without words."""
     query = parse_query(words)
-    if not has_meaning(query) or not query.looks_in(name) or query.is_dated or query.role:
+    if query.spans or not query.terms or not query.looks_in(name):
         return []
     vector = await meaning.embed_words(asked_words(query, words))
     if not vector:

@@ -144,7 +144,12 @@ class Query(Struct, frozen=True):
     @property
     def has_fields(self) -> bool:
         """Whether it is more than words."""
-        return self.is_dated or bool(self.required or self.excluded or self.conversation or self.role)
+        return self.has_conditions or bool(self.conversation)
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether a message has to be of a time or a speaker, or to have or lack a phrase."""
+        return self.is_dated or bool(self.required or self.excluded or self.role)
 
     @property
     def takes_neighbours(self) -> bool:
