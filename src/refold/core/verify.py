@@ -37,6 +37,7 @@ from refold.model.window import FixedFields, Ttl, Violation, Window
 _ANYTHING = msgspec.json.Decoder(msgspec.Raw)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MARK = b'"cache_control"'
+
 _MEDIA = frozenset((Image, File))
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -182,11 +183,18 @@ def breakpoint_in(raw: Raw) -> tuple[Ttl, ...]:
     """The breakpoint on a block or a tool definition itself, if it has one."""
     if _MARK not in bytes(raw):
         return ()
-    value = msgspec.json.decode(raw)
-    mark = value.get("cache_control") if isinstance(value, dict) else None
-    if mark is None:
+    mark = _fields_of(raw).get("cache_control", b"null")
+    if bytes(mark) == b"null":
         return ()
-    return ("1h",) if isinstance(mark, dict) and mark.get("ttl") == "1h" else ("5m",)
+    return ("1h",) if bytes(_fields_of(mark).get("ttl", b"")) == b'"1h"' else ("5m",)
+
+
+def _fields_of(raw: bytes | Raw) -> dict[str, Raw]:
+    """The fields of an object, as they are: one may be a number that Python cannot hold, such as 1e400."""
+    try:
+        return _OBJECT.decode(raw)
+    except msgspec.ValidationError:  # it is no object
+        return {}
 
 
 def count_breakpoints(parts: Iterable[Part]) -> int:

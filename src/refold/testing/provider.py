@@ -307,9 +307,13 @@ def _unknown_compaction(received: Received) -> Refuse:
 
 def _read(body: bytes, dialect: Dialect) -> tuple[Request | None, WireError | None]:
     try:
-        return decode_request(body, dialect), None
+        request = decode_request(body, dialect)
+        msgspec.json.decode(body)
     except WireError as error:
         return None, error
+    except msgspec.ValidationError:
+        return None, WireError("a number is out of range")
+    return request, None
 
 
 def _field(request: Request, name: str) -> object:

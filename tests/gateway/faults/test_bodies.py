@@ -238,6 +238,18 @@ async def test_mutated_requests_are_answered(gate):
     assert (await ask_mutated(gate, 300, 7))[1] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("anthropic", '"ephemeral"'), ("chat", '"object"'), ("responses", '"And now?"')]
+)
+async def test_a_number_that_nothing_can_hold_is_refused_by_the_provider(gate, name, text):
+    body = json.dumps(GOOD[name]).replace(text, "1e400").encode()
+    status, told, answer = await gate.post(PATHS[name], body)
+
+    assert status == 400
+    assert told["x-refold-action"] != "failed"
+    assert is_own_shape(PATHS[name], answer)
+
+
 @pytest.mark.slow
 async def test_five_thousand_mutated_requests_are_answered(gate, capsys):
     seed = random.SystemRandom().randrange(1 << 30)
