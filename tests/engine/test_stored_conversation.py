@@ -412,3 +412,16 @@ async def test_the_messages_of_a_turn_keep_their_numbers_in_another_program(stor
 
     assert "Question #m2: Paint the hull" in shown
     assert "Question #m3: Tar the deck" in shown
+
+
+async def test_a_tool_with_a_number_that_nothing_can_hold_ends_no_conversation(store):
+    """A gateway stores what a client sent, also if the provider refuses it."""
+    tools = (
+        b'{"tools": [{"type": "function", "function": {"name": "look", "parameters": {"maximum": 1e400}}}]}'
+    )
+    talk = await Engine(store, model="m-1", window=8_000).conversation("talk")
+    await talk.set_instructions(tools)
+    await talk.add({"role": "user", "content": "hello"})
+    again = await Engine(store, model="m-1", window=8_000).conversation("talk")
+
+    assert (await again.context())["tools"][0]["function"]["name"] == "look"

@@ -10,6 +10,7 @@ over an in-memory store.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -1898,7 +1899,13 @@ def _with_instructions(state: State, fields: bytes) -> State:
 
 def _tools_in(state: State) -> list[object]:
     """Return the tool definitions of a state as JSON values."""
-    return [msgspec.json.decode(tool.raw) for tool in state.frame.fixed.tools if tool.raw is not None]
+    raws = [tool.raw for tool in state.frame.fixed.tools if tool.raw is not None]
+    try:
+        return [msgspec.json.decode(raw) for raw in raws]
+    except (
+        msgspec.ValidationError
+    ):  # a number out of range, such as 1e400, which a provider refuses and the store keeps
+        return [json.loads(bytes(raw)) for raw in raws]
 
 
 def _in_memory(settings: ConversationSettings) -> Journal:
