@@ -16,7 +16,7 @@ import pytest
 from refold.cli.main import run
 from refold.engine.engine import Engine
 from refold.testing import Received, Refuse, ScriptedUpstream
-from tests.cluster.parts import DONE, WINDOW, Client, Cluster, Part, either, is_question, until
+from tests.cluster.parts import DONE, PATIENCE_S, WINDOW, Client, Cluster, Part, either, is_question, until
 from tests.contract.postgres import get_server, make_database
 
 pytest.importorskip("procrastinate", reason="jobs need the extra `cluster`")
@@ -51,6 +51,11 @@ async def jobs_of(store: str, capsys) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+async def summaries_stored(engine: Engine) -> int:
+    """The calls of the conversation that wrote a summary."""
+    return sum(one.kind == "summary" for one in await engine.store.calls("local", "ships"))
+
+
 @pytest.mark.feature("N9")
 async def test_a_worker_writes_the_summaries_and_every_gateway_uses_them(tmp_path, database, capsys):
     async with (
@@ -71,8 +76,12 @@ async def test_a_worker_writes_the_summaries_and_every_gateway_uses_them(tmp_pat
         assert status["jobs"]["workers"] == 1
         async with Engine(database) as engine:
             assert not await engine.examine("ships")
-            spent = [one for one in await engine.store.calls("local", "ships") if one.kind == "summary"]
-            assert len(spent) == len(questions(upstream))  # each is asked once, whoever wanted it
+            async with asyncio.timeout(PATIENCE_S):  # the next summary may be on its way
+                while await summaries_stored(engine) < len(questions(upstream)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert await summaries_stored(engine) == len(
+                questions(upstream)
+            )  # each is asked once, whoever wanted it
         assert (await jobs_of(database, capsys))["failed"] == 0
 
 
