@@ -3,7 +3,7 @@
 import pytest
 
 from refold.core.digest.facts import MAX_CHARACTERS, Facts
-from refold.core.digest.search import excerpt, mentions, messages_with_terms, quote, significant_words
+from refold.core.digest.search import excerpt, mentions, quote, significant_words
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from tests.core.digest.conversations import COUNTER, WordCounter, facts_of, work
 
@@ -43,11 +43,6 @@ def test_words_that_say_nothing_count_only_where_there_are_no_others():
     assert mentions(message, "of the")
     assert not mentions(message, "the naming of zebras")
     assert quote(facts_of([message]).log.pieces, "the naming of", budget=99, counter=COUNTER) == ""
-
-
-def test_the_messages_in_which_the_words_are_spelled_so_are_known():
-    assert messages_with_terms(facts_of([user("a café"), user("a cafe"), user("nothing")]), "cafe") == {1}
-    assert messages_with_terms(Facts(), "cafe") == set()
 
 
 def test_the_newest_comes_first_then_what_stands_beside_it():

@@ -36,13 +36,6 @@ _MOST_PIECES = 1_000_000
 message."""
 
 
-def messages_with_terms(facts: Facts, query: str) -> set[int]:
-    """Return the numbers of the messages that hold a term of the query in the same spelling."""
-    log = facts.log
-    found = chain.from_iterable(log.holders.get(term, ()) for term in term_ids(log, query))
-    return {log.pieces[number].seq for number in found}
-
-
 def significant_words(query: str) -> str:
     """Return the significant words of a query; all words if none is significant, such as `the` or `C++`."""
     return " ".join(word for word in query.split() if distinct(word)) or query
