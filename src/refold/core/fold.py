@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import chain, count
 from operator import is_
 
@@ -32,6 +31,7 @@ from refold.core.system_messages import joined, legal_order
 from refold.core.tool_use import COMMON_TOOLS, ToolKinds
 from refold.core.verify import is_refused
 from refold.core.view import View, ViewEntry
+from refold.model.cached import cached_property
 from refold.model.message import (
     Message,
     Reasoning,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -26,6 +25,7 @@ from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.typed_text import said_by_user
 from refold.core.stage import handle_of
 from refold.core.stages.parts import HANDLE_MARK, truncate
+from refold.model.cached import cached_property
 from refold.model.errors import ConfigError
 from refold.model.message import (
     File,

@@ -13,8 +13,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from functools import cached_property, lru_cache, partial
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -189,6 +189,21 @@ class UnsettledCommit(Struct, frozen=True):
     state: State
 
 
+class _ConversationLock:
+    """The lock of a conversation. The events of the act that held it are delivered after it is released."""
+
+    def __init__(self, events: EventQueue) -> None:
+        self._lock, self._events = asyncio.Lock(), events
+        self.locked = self._lock.locked
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+        self._events.deliver()
+
+
 class _Received:
     """The part of a streamed reply that was received so far."""
 
@@ -361,9 +376,9 @@ class Conversation:
         """The head of the branch when the state was loaded or committed."""
         self._sent: SentWindow | None = None
         """The data of the last window, to be stored with the call that answers it."""
-        self._lock, self._compacting = asyncio.Lock(), asyncio.Lock()
         self._rerunning: asyncio.Task[bool] | None = None
         self._events = EventQueue(settings.on_event, dollars_for)
+        self._lock, self._compacting = _ConversationLock(self._events), asyncio.Lock()
         self._tools, self._spelling = [*settings.tools], RequestFields()
         self._tool_rules: dict[str, ToolRule] = {}
         self._compactions = Compactions(journal.store, journal.head.owner)
@@ -430,7 +445,7 @@ class Conversation:
             NotFound: a queued message has left the queue.
             StoreError: nothing was stored, or the outcome of the commit is not known.
         """
-        async with self._locked():
+        async with self._lock:
             return await self._apply(
                 action,
                 key=key,
@@ -604,15 +619,6 @@ class Conversation:
         self._state = await self._with_twins(self._state)
         await self._jobs.load()
 
-    @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
-        """Hold the lock, and deliver events after it is released."""
-        try:
-            async with self._lock:
-                yield
-        finally:
-            self._events.deliver()
-
     async def _apply_steps(self, act: Callable[[State], Coroutine[Any, Any, T]]) -> T:
         """Run an act that takes several commits, and load the result. The caller holds the lock."""
         for _ in range(MAX_CONFLICTS):
@@ -636,7 +642,7 @@ class Conversation:
 
         An arrival waits until the function has ended, so that it reads the conversation at one moment.
         """
-        async with self._locked():
+        async with self._lock:
             state = await self._current()
             return await run_text_act(state.text_size, function, state, is_apart=state.runs_plugins)
 
@@ -737,7 +743,7 @@ class Conversation:
         def act(state: State) -> Outcome:
             return Outcome(state=_with_instructions(state, fields), imported=fields)
 
-        async with self._locked():
+        async with self._lock:
             done = await self._apply(act, text_size=len(fields))
             if not self._tools:
                 self._tools = _tools_in(done.state)
@@ -759,7 +765,7 @@ class Conversation:
             fixed = structs.replace(state.frame.fixed, tools=read_in)
             return Outcome(state=state.with_frame(fixed, policy=policy))
 
-        async with self._locked():
+        async with self._lock:
             await self._apply(act)
             self._tools, self._tool_rules = [*tools], {**(rules or {})}
 
@@ -791,7 +797,7 @@ class Conversation:
             settings = structs.replace(settings, reported_window=None)
         if preset:
             settings = structs.replace(settings, preset=preset, policy=None)
-        async with self._locked():
+        async with self._lock:
             state = await self._current()
             new, size = state_for(settings, state.frame.fixed)
             policy = with_tool_rules(new.frame.policy, self._tool_rules)
@@ -864,7 +870,7 @@ class Conversation:
         """Apply what a call has taught, and store the call with its usage, which `is_estimated` if the provider
         reported none. `sent` describes its window; by default the last one.
         """
-        async with self._locked():
+        async with self._lock:
             before = self._state if self._is_open else await self._current()
             calls: tuple[Call, ...] = ()
             if usage is not None:
@@ -1144,7 +1150,7 @@ class Conversation:
             await asyncio.wait(
                 {rerunning}
             )  # it makes the last compaction again, and this one is to follow it
-        async with self._locked():
+        async with self._lock:
             await self._current()
             asked_at = self._jobs.place
         async with self._compacting:
@@ -1215,7 +1221,7 @@ class Conversation:
             self._jobs.drop_pending()
             return last, state
 
-        async with self._locked():
+        async with self._lock:
             undone = await self._apply_steps(act)
             if undone is None:
                 return False
@@ -1248,7 +1254,7 @@ class Conversation:
             self._jobs.drop_pending()
             return last
 
-        async with self._locked():
+        async with self._lock:
             before = self._state
             while (undone := await self._apply_steps(act)) is not None:
                 was, now = sized(before, before.folded), sized(self._state)
@@ -1307,7 +1313,7 @@ class Conversation:
                     await named.close()
 
     async def _rerun(self, policy: Policy | None, summariser: Summariser | SummaryFunction | None) -> bool:
-        async with self._locked():
+        async with self._lock:
             await self._jobs.stop(REPLACED)
             await self._current()
             start = self._emit_start("rerun", ASKED)
@@ -1323,7 +1329,7 @@ class Conversation:
         """Make the last compaction again; False if there is none. The model writes without the lock. Then one commit
         undoes the old compaction and installs the new one; messages that were added meanwhile follow it.
         """
-        async with self._locked():
+        async with self._lock:
             state, change = await self._current(), await last_change(self._journal, "summarise")
             if change is None:
                 self._events.put([end_of(start, "skipped", NOTHING)])
@@ -1350,7 +1356,7 @@ class Conversation:
 
         try:
             # The problem is ignored: the shown messages change even if no call can follow yet.
-            async with self._locked():
+            async with self._lock:
                 await self._jobs.stop(REPLACED)
                 await self._apply(act, replaces=change)
         except BaseException:
@@ -1447,7 +1453,7 @@ class Conversation:
             return await sessions.begin_new(self._journal, state, new)
 
         # One lock for all of it: a message that is added at the same time belongs to the new session.
-        async with self._locked():
+        async with self._lock:
             await self._current()
             start = self._emit_start("new", sessions.NEW)
             with self._reporting(start):
@@ -1468,7 +1474,7 @@ class Conversation:
         check_kind(
             session, Session, "session", hint="`engine.sessions` and `engine.find_sessions` return them"
         )
-        async with self._locked():
+        async with self._lock:
             first, left = (await self._current()).size, self._journal.session.id
             start = self._emit_start("resume", sessions.RESUMED)
 
@@ -1484,7 +1490,7 @@ class Conversation:
 
         with self._reporting(start):
             await self._session_summaries.ensure_written(session)
-            async with self._locked():
+            async with self._lock:
                 return await self._switch_session(start, act)
 
     async def _switch_session(
@@ -1518,7 +1524,7 @@ class Conversation:
             Damaged: this message cannot be read. Damage to another one does not matter.
         """
         check_count(max_tokens, "max_tokens")
-        async with self._locked():
+        async with self._lock:
             state = await self._readable()
             try:
                 found = await recall.recall(self._journal, state, what)
@@ -1538,7 +1544,7 @@ class Conversation:
         check_text(words, "words")
         check_count(max_tokens, "max_tokens")
         words = limit_query(words)
-        async with self._locked():
+        async with self._lock:
             return await recall.search(self._journal, await self._readable(), words, max_tokens=max_tokens)
 
     async def _readable(self) -> State:
@@ -1575,7 +1581,7 @@ class Conversation:
 
     async def pins(self) -> list[str]:
         """Return the handles of the pinned messages."""
-        async with self._locked():
+        async with self._lock:
             state = await self._current()
             return [handle_of(number) for number in sorted(state.folded.pinned)]
 
@@ -1598,14 +1604,14 @@ class Conversation:
                 )
             await self._journal.store_pin(state, found.number, on=on)
 
-        async with self._locked():
+        async with self._lock:
             await self._apply_steps(act)
 
     async def status(self) -> Status:
         """Return how full the context is, whether it has to be compacted, and the compactions and costs so
         far.
         """
-        async with self._locked():
+        async with self._lock:
             return await status_of(self._journal, await self._current(), self._jobs)
 
     async def compactions(self, *, limit: int = 1_000) -> list[Compaction]:
@@ -1631,7 +1637,7 @@ class Conversation:
     async def diff(self, change: Compaction) -> Difference:
         """Return the messages that were shown before a change, and those after it."""
         check_kind(change, Compaction, "change", hint="`compactions()` of the conversation returns them")
-        async with self._locked():
+        async with self._lock:
             return await difference(self._journal, await self._past(), change)
 
     async def window_of(self, call: Call) -> dict[str, Any]:
@@ -1642,7 +1648,7 @@ class Conversation:
             NotFound: no window was made for this call.
         """
         check_kind(call, Call, "call", hint="`calls()` of the conversation returns them")
-        async with self._locked():
+        async with self._lock:
             window = await sent_with(self._journal, await self._current(), call)
         size = sum(one.characters for one in (*window.system, *window.sent))
         return await run_text_work(size, self._fields, window)
@@ -1654,12 +1660,12 @@ class Conversation:
             NotFound: no window was made for this call.
         """
         check_kind(call, Call, "call", hint="`calls()` of the conversation returns them")
-        async with self._locked():
+        async with self._lock:
             return await shown_with(self._journal, await self._past(), call)
 
     async def message_usage(self) -> list[MessageTokens]:
         """Return the size of each message: reported by the provider, derived from its reports, or counted."""
-        async with self._locked():
+        async with self._lock:
             await self._current()
             head, store = self._journal.head, self._journal.store
             calls = await store.calls(head.owner, head.conversation, limit=EVERYTHING)
@@ -1731,7 +1737,7 @@ class Conversation:
         """
         if self.summariser is None:
             raise ConfigError("no model writes summaries here", hint="see the settings of the summariser")
-        async with self._locked():
+        async with self._lock:
             state = await self._current()
         if isinstance(order, SessionOrder):
             return await self._session_summaries.fulfil(order.session, self.summariser)
@@ -1779,13 +1785,13 @@ class Conversation:
         """Return the state as it was when the branch had `size` messages. It is for reading: nothing is
         committed from it.
         """
-        async with self._locked():
+        async with self._lock:
             state = await self._current()
             return state.showing(await self._journal.shown_at(state, size))
 
     async def load(self) -> None:
         """Bring the state up to date with the store."""
-        async with self._locked():
+        async with self._lock:
             await self._settle()
             await self._load()
 

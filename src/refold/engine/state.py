@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from math import ceil
 from typing import Literal, TypeAlias
 
@@ -49,6 +48,7 @@ from refold.core.stage import Edit
 from refold.core.topic_change import TopicTrack
 from refold.core.triggers import fold_point, pressure
 from refold.core.view import View
+from refold.model.cached import cached_property
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, Overflow
 from refold.model.message import Message, holds_sealed, user
 from refold.model.summary import Author, Summary

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from functools import cached_property, lru_cache, partial, reduce
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial, reduce
 from hashlib import sha256
 from operator import is_
 from weakref import WeakValueDictionary
@@ -54,6 +54,7 @@ from refold.gateway.recognition import (
 )
 from refold.gateway.request import IncomingRequest, Wishes
 from refold.gateway.response_tap import CallResult
+from refold.model.cached import cached_property
 from refold.model.dialect import DIALECTS, Dialect, alternating
 from refold.model.errors import (
     ConfigError,
@@ -138,15 +139,10 @@ class SummaryWait:
         finally:
             self.seconds += time.monotonic() - began
 
-    @asynccontextmanager
-    async def holding(self, lock: asyncio.Lock) -> AsyncIterator[None]:
-        """Hold a lock; the time until it is free counts."""
+    async def acquire(self, lock: asyncio.Lock) -> None:
+        """Acquire a lock; the time until it is free counts."""
         with self.counted():
             await lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
 
 
 class PreparedWindow(Struct, frozen=True, dict=True):
@@ -631,39 +627,41 @@ class OwnerConversations:
             live, found = held or await self._open(
                 incoming, seen.line, settings, upstream, damaged, is_earlier=is_earlier
             )
-            async with wait.holding(live.lock):
-                known = live.line
+            await wait.acquire(live.lock)
+            known = live.line
+            try:
                 live.conversation.summariser, live.conversation.queue = author, queue
-                try:
-                    return await self._take(
-                        live,
-                        incoming,
-                        seen,
-                        found,
-                        settings,
-                        upstream,
-                        damaged,
-                        wait=wait,
-                        is_answered=is_answered,
-                    )
-                except Moved:
-                    is_live = False  # another process has served this conversation: match with the store
-                except HeldElsewhere:
-                    is_live = False
-                    if live.line is known:
-                        self.table.drop(live)
-                except NeedsBranch:
-                    is_earlier = False
-                except NotFound:
-                    self.table.drop(live)  # the conversation was deleted: a new request creates it again
-                    is_live = False
-                    if is_answered:
-                        raise
-                except Damaged as error:
-                    if found is None:
-                        raise
+                return await self._take(
+                    live,
+                    incoming,
+                    seen,
+                    found,
+                    settings,
+                    upstream,
+                    damaged,
+                    wait=wait,
+                    is_answered=is_answered,
+                )
+            except Moved:
+                is_live = False  # another process has served this conversation: match with the store
+            except HeldElsewhere:
+                is_live = False
+                if live.line is known:
                     self.table.drop(live)
-                    raise DamagedBranch(found, error) from error
+            except NeedsBranch:
+                is_earlier = False
+            except NotFound:
+                self.table.drop(live)  # the conversation was deleted: a new request creates it again
+                is_live = False
+                if is_answered:
+                    raise
+            except Damaged as error:
+                if found is None:
+                    raise
+                self.table.drop(live)
+                raise DamagedBranch(found, error) from error
+            finally:
+                live.lock.release()
         raise Conflict("other requests keep writing to this conversation", hint="send the request again")
 
     async def _find_live(

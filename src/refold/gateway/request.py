@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
 from itertools import accumulate
@@ -26,6 +25,7 @@ from msgspec.json import Decoder
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
+from refold.model.cached import cached_property
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import (
     BodyEncoded,
@@ -84,6 +84,7 @@ MAX_NAME = 200
 MOST_OUTPUT = 10**9
 """Largest accepted output limit, in tokens: a thousand times the output of any model."""
 OWN = "x-refold"
+_OWN = f"{OWN}-"
 WISHES = (
     "X-Refold",
     *(f"X-Refold-{name}" for name in ("Conversation", "Preset", "Window", "Upstream", "Key")),
@@ -329,8 +330,11 @@ def ignored_wishes(names: Iterable[str]) -> str:
     """The request headers that begin like Refold's own and are none, with the known ones; empty if there are none. They
     are no error: a newer client may send more than an older gateway knows.
     """
+    own = [name for name in names if name.startswith(_OWN)]
+    if not own:
+        return ""
     known = {name.lower() for name in WISHES}
-    unknown = dict.fromkeys(name for name in names if name.startswith(f"{OWN}-") and name not in known)
+    unknown = dict.fromkeys(name for name in own if name not in known)
     shown = ", ".join(name[:_LONGEST_PATH] for name in [*unknown][:MOST_IGNORED])
     return f"{shown}; known: {', '.join(WISHES)}" if unknown else ""
 
