@@ -550,6 +550,8 @@ class CommitDraft(Struct, frozen=True):
     """The state that it stores."""
     batch: Batch
     notes: Notes
+    noted: Notes
+    """The same with the fill level and the time of the last call, as they are stored if the batch has notes."""
     fill_level: FillLevel
     instructions: Instructions
     secrets: frozenset[str]
@@ -597,7 +599,9 @@ class Journal:
         self.has_unfinished = True
         """False if the last load found no summary job that has not come to an end."""
         self.instructions = Instructions()
-        self._notes, self._fill_level = read_notes(head.notes).lasting, FillLevel()
+        self._decoded = head.notes, read_notes(head.notes)
+        """The notes of a head, and what they say."""
+        self._notes, self._fill_level = self._decoded[1].lasting, FillLevel()
 
     # Commits
 
@@ -655,7 +659,7 @@ class Journal:
             learnt=tuple(self._learnt(before, state)) if before is not None else (),
         )
         return CommitDraft(
-            state, batch, notes, noted.standing if is_news else fill_level, instructions, secrets
+            state, batch, notes, noted, noted.standing if is_news else fill_level, instructions, secrets
         )
 
     def sent_now(self, state: State) -> SentWindow:
@@ -716,6 +720,8 @@ class Journal:
         batch = structs.replace(draft.batch, changes=changes) if changes else draft.batch
         await self.commit(batch, draft.secrets, draft.instructions)
         self._notes, self._fill_level = draft.notes, draft.fill_level
+        if batch.notes is not None:
+            self._decoded = batch.notes, draft.noted
         opened = [change.opens for change in changes if change.opens]
         self.session = opened[-1] if opened else self.session
         made = [change.compaction.id for change in changes if change.compaction.kind != "arrival"]
@@ -800,7 +806,9 @@ class Journal:
         """
         if noted.standing != fill_level or self.model != self.head.model:
             return True
-        stored = read_notes(self.head.notes)
+        if self._decoded[0] != self.head.notes:
+            self._decoded = self.head.notes, read_notes(self.head.notes)
+        stored = self._decoded[1]
         if noted.called_at - stored.called_at >= CALL_PRECISION_S:
             return True
         if max(noted.outputs, default=0) != max(stored.outputs, default=0):
