@@ -110,16 +110,20 @@ class SqliteDriver:
         """Read a few rows by their keys. A round trip to a thread takes several times as long as such a read, unless it has to wait
         for the disk: it runs in the event loop if the last one was quick.
         """
-        is_quick = self._looked_s <= QUICK_S and self._readers.is_free
-        if is_quick and not self._is_closed and self._turn.acquire(False):
+        is_quick = self._looked_s <= QUICK_S and self._readers.is_free and not self._is_closed
+        # The writer's connection has the pages that it wrote last; another one reads them again from the file.
+        turns = ((self._writer.turn, self._writer.connection), (self._turn, self._beside)) if is_quick else ()
+        for turn, connection in turns:
+            if not turn.acquire(False):
+                continue
             try:
-                return self._timed(begin(*args, **kwargs), self._beside)
+                return self._timed(begin(*args, **kwargs), connection)
             except apsw.BusyError:
-                pass  # the file is being recovered after a crash: a thread waits for it
+                break  # the file is being recovered after a crash: a thread waits for it
             except (apsw.Error, UnicodeEncodeError) as error:
                 raise self._told(error) from error
             finally:
-                self._turn.release()
+                turn.release()
         return await self.look(lambda connection: self._timed(begin(*args, **kwargs), connection))
 
     def _timed(self, transaction: Transaction[T], connection: apsw.Connection) -> T:

@@ -222,7 +222,8 @@ class FileWriter:
         self.connection = open_writer(path, self._wait)
         self.cursor = self.connection.cursor()
         """Reused, because creating a cursor takes longer than many statements; replaced after an error."""
-        self._turn = threading.Lock()
+        self.turn = threading.Lock()
+        """Held while the connection is used."""
         self.workers: WorkerPool[apsw.Connection, Job] = WorkerPool(
             lambda: self.connection, self._close, self._work, threads=1, most=MOST_TOGETHER
         )
@@ -251,7 +252,7 @@ class FileWriter:
             or self._in_a_row >= MOST_IN_A_ROW
             or (visitor != self._visitor and now - self._came_at <= ALONE_S)
             or not self.workers.is_free
-            or not self._turn.acquire(False)
+            or not self.turn.acquire(False)
         ):
             return None
         cursor = self.cursor
@@ -267,14 +268,14 @@ class FileWriter:
                 return None  # another program writes, which takes longer than a quick disk does: the thread waits for it
             raise
         finally:
-            self._turn.release()
+            self.turn.release()
         self._visitor, self._came_at, self._in_a_row = visitor, perf_counter(), self._in_a_row + 1
         self._took_s = self._came_at - now
         return result
 
     def _work(self, _: apsw.Connection, jobs: Sequence[Job]) -> list[JobOutcome]:
         self._thread = threading.get_ident()
-        with self._turn:
+        with self.turn:
             start = perf_counter()
             told = commit_all(self.cursor, jobs)
             self._is_blocked = any(isinstance(one.error, apsw.BusyError) for one in told)
@@ -284,7 +285,7 @@ class FileWriter:
         return told
 
     def _close(self, connection: apsw.Connection) -> None:
-        with self._turn:
+        with self.turn:
             connection.close()
 
     def _wait(self, times: int) -> bool:
