@@ -327,8 +327,9 @@ class Gateway:
         owner = state.get("owner", "")
         incoming, seen, wishes, model = None, None, Wishes(), ""
         if path in DIALECT_OF and scope["method"] == "POST":
-            incoming, seen = await self._read(path, dict(headers), body, owner)
-            wishes = incoming.wishes if incoming is not None else wishes_of(dict(headers))
+            named_headers = dict(headers)
+            incoming, seen = await self._read(path, named_headers, body, owner)
+            wishes = incoming.wishes if incoming is not None else wishes_of(named_headers)
         if incoming is not None:
             model = incoming.model
         wanted = DIALECT_OF.get(path) or ("anthropic" if shape == "anthropic" else None)

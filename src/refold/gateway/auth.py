@@ -163,14 +163,16 @@ def check_source(rules: Rules, scope: Scope) -> None:
         raise AccessError(
             "the target of the request is not a path", hint="the gateway is not a forward proxy"
         )
-    hosts = _values(scope, b"host")
+    hosts, origins, sites = (_values(scope, name) for name in (b"host", b"origin", b"sec-fetch-site"))
     if len(hosts) != 1 or not is_own_host(rules, hosts[0]):
         raise AccessError(
             "the Host of the request is not a name of this gateway",
             hint="call it by its address or as localhost, or declare the name in server.names",
         )
+    if not (origins or sites):
+        return  # a program, and no web page
     ours = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
-    if not (ours.issuperset(_values(scope, b"origin")) and _OWN_SITE.issuperset(_sites(scope))):
+    if not (ours.issuperset(origins) and _OWN_SITE.issuperset(sites)):
         raise AccessError(
             "web pages of other sites may not use the gateway",
             hint="call it from a program, not from a page",
@@ -418,7 +420,3 @@ def _address(host: str) -> Address | None:
 
 def _values(scope: Scope, wanted: bytes) -> Sequence[str]:
     return [value.decode("latin-1").lower() for name, value in scope["headers"] if name == wanted]
-
-
-def _sites(scope: Scope) -> Sequence[str]:
-    return _values(scope, b"sec-fetch-site")

@@ -963,11 +963,18 @@ class Relay:
         most: int = MAX_HELD_BYTES,
     ) -> None:
         """Read until `is_enough`, the end of the answer, the time limit or the size limit."""
-        size = 0
+
+        async def read() -> None:
+            size = 0
+            while not (coming.is_ended or is_enough()) and size <= most:
+                size += await coming.read()
+
+        if wait_s is None:
+            await read()
+            return
         try:
             async with asyncio.timeout(wait_s):
-                while not (coming.is_ended or is_enough()) and size <= most:
-                    size += await coming.read()
+                await read()
         except TimeoutError as error:
             if isinstance(error, aiohttp.ServerTimeoutError):
                 raise
@@ -1206,7 +1213,11 @@ class Backlog:
         task = asyncio.create_task(storing)
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
-        await asyncio.wait({task}, timeout=limit_s)
+        await asyncio.sleep(
+            0
+        )  # a fast disk is done in one step of the task; waiting for it takes longer than that
+        if not task.done():
+            await asyncio.wait({task}, timeout=limit_s)
 
     def add(self, exchange: Exchange) -> None:
         """Queue an exchange and start the worker."""
