@@ -227,7 +227,7 @@ async def measure_speed(size: int, row: str, kept: Path | None, address: str = "
     has other words, and the first one, which reads the signs of all vectors, is not counted. `cpu` is the median processor time: the
     figure to compare where other programs run.
     """
-    from refold.engine.message_search import TurnVectors, find_messages
+    from refold.engine.search import TurnVectors, find_messages
     from refold.stores.url import open_store
 
     writer = Writer(11, 0.5)

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec import structs
 
-from refold.engine import message_search
+from refold.engine import search
 from refold.engine.engine import Engine
-from refold.engine.message_search import TurnVectors
+from refold.engine.search import TurnVectors
 from refold.model.errors import RefoldError, StoreError
 from refold.ports.records import TurnGap
 from refold.ports.store import Store
@@ -109,7 +109,7 @@ async def test_two_programs_that_embed_at_the_same_time_leave_no_hole_and_no_dup
 
 @pytest.mark.feature("L16")
 async def test_two_programs_that_embed_at_the_same_time_divide_the_conversations(store, monkeypatch):
-    monkeypatch.setattr(message_search, "random", random.Random(7))
+    monkeypatch.setattr(search, "random", random.Random(7))
     made = 0
 
     class Counting(Subjects):

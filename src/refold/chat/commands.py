@@ -24,7 +24,7 @@ from refold.core.stage import handle_of
 from refold.engine.conversation import Conversation
 from refold.engine.events import CompactionEnd, compaction, pruning, short
 from refold.engine.history import last_change
-from refold.engine.session_search import find_sessions
+from refold.engine.search import find_sessions
 from refold.engine.sessions import can_be_resumed, line_of
 from refold.model.errors import ConfigError, InvalidWindow, NotFound, RefoldError, WireError
 from refold.plugins.registry import active

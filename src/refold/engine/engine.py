@@ -54,7 +54,6 @@ from refold.engine.journal import (
     read_fill_level,
     read_learned,
 )
-from refold.engine.message_search import TurnVectors, UnboundedEmbedder, find_messages, is_able
 from refold.engine.recall import PASSAGE, RECENT_CALLS, holds_all, is_copy, newest_reply, passage
 from refold.engine.retention import (
     MAX_SHARE,
@@ -66,7 +65,15 @@ from refold.engine.retention import (
     checked_share,
     held_back,
 )
-from refold.engine.session_search import Meaning, checked, find_sessions
+from refold.engine.search import (
+    Meaning,
+    TurnVectors,
+    UnboundedEmbedder,
+    checked,
+    find_messages,
+    find_sessions,
+    is_able,
+)
 from refold.engine.settings import (
     SUMMARISER_TIMEOUT_S,
     ConversationSettings,

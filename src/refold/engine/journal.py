@@ -25,7 +25,7 @@ from refold.core.stage import Edit
 from refold.core.view import View, ViewEntry
 from refold.engine.actions import Outcome
 from refold.engine.retention import KnownTime
-from refold.engine.session_search import NOTHING, Meaning
+from refold.engine.search import NOTHING, Meaning
 from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, SentWindow, State
 from refold.model.errors import Damaged, NotFound, StoreError
 from refold.model.message import Message, Role, Text

@@ -22,7 +22,7 @@ from refold.core.stage import handle_of, part_of
 from refold.engine import actions
 from refold.engine.arguments import check_text
 from refold.engine.journal import Journal
-from refold.engine.message_search import find_messages
+from refold.engine.search import find_messages
 from refold.engine.state import State
 from refold.model.errors import Damaged, NotFound
 from refold.model.message import Message, Part, Reasoning

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from refold.engine.session_search import merged
+from refold.engine.search import merged
 from refold.model.errors import ConfigError
 from refold.ports.records import Session
 from refold.stores.memory import MemoryStore

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from refold.embeddings import StaticEmbedder
-from refold.engine import session_search
+from refold.engine import search
 from refold.engine.engine import Engine
 from refold.model.errors import Damaged
 from refold.stores.memory import MemoryStore
@@ -69,7 +69,7 @@ class Silent(Subjects):
 
 
 async def test_nobody_waits_long_for_a_vector(monkeypatch, caplog):
-    monkeypatch.setattr(session_search, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(search, "SESSION_PATIENCE_S", 0.0)
     store, embedder = MemoryStore(), Silent()
     await long(engine(store, embedder=embedder), turns=30)
 
@@ -152,7 +152,7 @@ async def test_where_nothing_may_be_kept_nothing_is_embedded():
 
 
 async def test_what_was_kept_without_content_stands_in_nobody_s_way(monkeypatch):
-    monkeypatch.setattr(session_search, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(search, "MOST_AT_ONCE", 1)
     store = MemoryStore()
     talk = await engine(store).conversation("kept")
     await talk.add("Where is the ship?", {"role": "assistant", "content": "In the harbour."})
@@ -167,8 +167,8 @@ async def test_what_was_kept_without_content_stands_in_nobody_s_way(monkeypatch)
 
 
 async def test_many_sessions_get_their_vectors_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr(session_search, "MOST_AT_ONCE", 5)
-    monkeypatch.setattr(session_search, "PAGE", 2)
+    monkeypatch.setattr(search, "MOST_AT_ONCE", 5)
+    monkeypatch.setattr(search, "SESSION_PAGE", 2)
     store, embedder = MemoryStore(), Subjects()
     talk = await engine(store).conversation("chat")
     for number in range(7):

@@ -9,11 +9,11 @@ import pytest
 
 import refold
 from refold.embeddings import installed
-from refold.engine import message_search
+from refold.engine import search
 from refold.testing import Refuse, ScriptedUpstream
 from tests.embedder import Failing, Subjects
 
-MANY = 3 * message_search.TOGETHER
+MANY = 3 * search.TOGETHER
 
 
 class Told(Subjects):
@@ -37,8 +37,8 @@ async def say(engine: refold.Engine, count: int) -> None:
 
 @pytest.mark.feature("L16")
 async def test_vectors_wait_until_no_message_is_added(monkeypatch, tmp_path):
-    monkeypatch.setattr(message_search, "IDLE_S", inf)
-    monkeypatch.setattr(message_search, "MOST_DELAY_S", 3600.0)
+    monkeypatch.setattr(search, "IDLE_S", inf)
+    monkeypatch.setattr(search, "MOST_DELAY_S", 3600.0)
     async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=(told := Told())) as engine:
         await say(engine, MANY)
         assert not told.asked.is_set()
@@ -50,9 +50,9 @@ async def test_vectors_wait_until_no_message_is_added(monkeypatch, tmp_path):
 async def test_vectors_are_made_in_a_quiet_moment_and_at_the_latest_after_a_delay(
     monkeypatch, tmp_path, name
 ):
-    monkeypatch.setattr(message_search, "IDLE_S", inf)
-    monkeypatch.setattr(message_search, "MOST_DELAY_S", 3600.0)
-    monkeypatch.setattr(message_search, name, 0.0)
+    monkeypatch.setattr(search, "IDLE_S", inf)
+    monkeypatch.setattr(search, "MOST_DELAY_S", 3600.0)
+    monkeypatch.setattr(search, name, 0.0)
     async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=(told := Told())) as engine:
         await say(engine, MANY)
         async with asyncio.timeout(20):
@@ -60,20 +60,20 @@ async def test_vectors_are_made_in_a_quiet_moment_and_at_the_latest_after_a_dela
 
 
 async def test_the_rests_between_blocks_end_when_a_search_waits(monkeypatch, tmp_path):
-    monkeypatch.setattr(message_search, "IDLE_S", 0.0)
-    monkeypatch.setattr(message_search, "RESTS", 1e9)
+    monkeypatch.setattr(search, "IDLE_S", 0.0)
+    monkeypatch.setattr(search, "RESTS", 1e9)
     async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=(told := Told())) as engine:
         await say(engine, MANY)
         async with asyncio.timeout(20):
             await told.asked.wait()
-        assert told.texts == message_search.PAGE, "the second block waits for the end of a rest"
+        assert told.texts == search.PAGE, "the second block waits for the end of a rest"
         assert await engine.embed_messages() == 0, "the background work has finished them"
         assert told.texts == MANY
 
 
 async def test_the_signs_in_memory_are_bounded_and_the_newest_stay(monkeypatch, store):
-    monkeypatch.setattr(message_search, "_PART", 1)
-    monkeypatch.setattr(message_search, "MOST_BYTES", 15)  # a byte for a vector of `Subjects`
+    monkeypatch.setattr(search, "_PART", 1)
+    monkeypatch.setattr(search, "MOST_BYTES", 15)  # a byte for a vector of `Subjects`
     async with refold.Engine(store, embedder=Subjects()) as engine:
         talk = await engine.conversation("talk", model="gpt-4o")
 
@@ -206,7 +206,7 @@ class Hanging(Subjects):
 
 
 async def test_searches_wait_once_for_an_embedder_that_hangs_and_go_by_words(monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(message_search, "WORDS_PATIENCE_S", 0.01)
+    monkeypatch.setattr(search, "WORDS_PATIENCE_S", 0.01)
     async with refold.Engine(f"sqlite:///{tmp_path}/one.db", embedder=(hanging := Hanging())) as engine:
         talk = await engine.conversation("talk", model="gpt-4o")
         await talk.add("the boat at the harbour", {"role": "assistant", "content": "a refund"})
@@ -221,7 +221,7 @@ async def test_searches_wait_once_for_an_embedder_that_hangs_and_go_by_words(mon
             "this search goes by words and not by meaning (TimeoutError). So do those of the next 60 seconds"
         )
         assert "searches go by words alone" in engine.search_problem
-        monkeypatch.setattr(message_search, "monotonic", lambda: inf)
+        monkeypatch.setattr(search, "monotonic", lambda: inf)
         hanging.hangs = False
         assert engine.search_problem == ""
         assert (await engine.search("vessel"))[0].handle == "#m0", "it is asked again later"
@@ -245,10 +245,10 @@ async def test_a_search_waits_once_for_messages_that_get_no_vector(monkeypatch, 
         talk = await engine.conversation("talk", model="gpt-4o")
         await talk.add("the boat", {"role": "assistant", "content": "a refund"})
         with monkeypatch.context() as patched:
-            patched.setattr(message_search.asyncio, "wait", wait)
+            patched.setattr(search.asyncio, "wait", wait)
             for _ in range(3):
                 await engine.search("ships on the sea")
-    assert waits == [message_search.SEARCH_PATIENCE_S, 0.0, 0.0]
+    assert waits == [search.SEARCH_PATIENCE_S, 0.0, 0.0]
 
 
 async def test_who_asks_for_vectors_is_told_why_there_are_none(tmp_path):

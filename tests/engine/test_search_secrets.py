@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from refold.engine import known_secrets
+from refold.engine import search
 from refold.engine.engine import Engine
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite.store import SqliteStore
@@ -40,7 +40,7 @@ def is_hidden(texts: list[str]) -> bool:
 
 @pytest.mark.feature("L16", "X19")
 async def test_a_secret_of_an_earlier_message_is_hidden_where_it_is_said_again(store, monkeypatch):
-    monkeypatch.setattr(known_secrets, "PAGE", 2)
+    monkeypatch.setattr(search, "SECRETS_PAGE", 2)
     embedder = Subjects()
     made = Engine(store, embedder=embedder, window=8_000)
     talk = await made.conversation("talk")
@@ -76,7 +76,7 @@ async def test_a_fork_knows_the_secrets_of_the_messages_that_it_shares_and_no_ot
     talk = await made.conversation("talk")
     await talk.add("Hello.", {"role": "assistant", "content": "Yes?"}, GIVEN)
     after, before = await made.fork("talk", 3), await made.fork("talk", 1)
-    secrets = known_secrets.KnownSecrets(store, made.owner)
+    secrets = search.KnownSecrets(store, made.owner)
     for branch in (after, before):
         await (await made.conversation("talk", branch=branch)).add(BARE)
     assert await secrets.of("talk", after, 4) == {SECRET}
