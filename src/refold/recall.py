@@ -27,10 +27,10 @@ from refold.core.digest.line_markers import quoted_lines
 from refold.core.long_messages import largest_result
 from refold.core.plan_inputs import Now, effective_for
 from refold.core.search.query import parse_query, tell_mistakes
-from refold.core.search.recall_parts import FOUND, SOURCES, SUMMARY
 from refold.core.search.terms import limit_query
 from refold.core.stage import handle_of
 from refold.core.stages.removal import describe
+from refold.core.tool_use import FOUND, SOURCES, SUMMARY
 from refold.engine.recall import is_handle, read_handle
 from refold.engine.state import State
 from refold.model.errors import ConfigError, NotFound

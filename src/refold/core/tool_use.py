@@ -1,4 +1,4 @@
-"""What tools did: the files that a call reads or changes, and the errors in its output.
+"""What tools did: the files that a call reads or changes, the errors in its output, and the recalls of Refold's own tool.
 
 Coding agents use many names for the same few actions. The names are data, so that a policy can add its own
 tools; a call is understood by the name of its tool and by the argument that contains a path. The name may
@@ -9,6 +9,9 @@ Formats have a flag for failed calls, but a command that fails is mostly a succe
 its output. The lines that state it have a fixed form in every common tool, and each form is matched at the
 beginning of a line, as the tool prints it. So a text that speaks of errors, a listing of files, code and
 counts of zero are no errors.
+
+The recall tool answers with messages word for word, and its calls repeat the words of a question. Neither is searched: the original
+would be found after its copies. The answers are recognised by their first line, which `refold.recall` writes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from refold.core.digest.pieces import ends, head
-from refold.model.message import ToolCall, ToolResult
+from refold.model.message import Part, Role, ToolCall, ToolResult
 
 ToolAccess: TypeAlias = Literal["read", "write"]
 
@@ -631,3 +634,33 @@ def _object(text: str) -> dict[str, object] | None:
 
 def _shortened(text: str) -> str:
     return head(" ".join(_COLOUR.sub("", head(text, 4 * MAX_LINE)).split()), MAX_LINE)
+
+
+FOUND = "Found, with handles:"
+"""The first line of passages that a search found."""
+SUMMARY = "a summary of earlier messages"
+SOURCES: dict[Role, str] = {
+    "user": "from the user",
+    "assistant": "from the assistant",
+    "tool": "the result of a tool",
+    "system": "from the system prompt",
+    "developer": "from the developer",
+}
+"""Where an original came from, after its handle in the first line."""
+_ORIGINAL = re.compile(rf"#[ms][0-9]+(?:\.[0-9]+)?, (?:{'|'.join((*SOURCES.values(), SUMMARY))}):\n")
+_RECALL_TOOL = re.compile(r"(?i)recall|(?:mcp[_.:/-]+)?refold[_.:/-]+(?:recall|search)")
+"""The recall tool, also with a client's prefix, and the tools of the MCP server with theirs."""
+_RECALL_ARGUMENTS = re.compile(r'\{\s*"(?:what|words|handle|conversation)"')
+
+
+def is_recall(part: Part) -> bool:
+    """Whether a part is a call of the recall tool, or an answer to one."""
+    match part:
+        case ToolCall():
+            has_arguments = _RECALL_ARGUMENTS.match(part.arguments) is not None
+            return has_arguments and _RECALL_TOOL.fullmatch(part.name) is not None
+        case ToolResult():
+            text = part.text
+            return text.startswith(FOUND) or _ORIGINAL.match(text) is not None
+        case _:
+            return False

@@ -17,8 +17,8 @@ from refold.core.digest.search import excerpt
 from refold.core.fold import FoldedBranch
 from refold.core.measure import CharacterEstimate
 from refold.core.search.query import Query, parse_query, spelt_words
-from refold.core.search.recall_parts import is_recall_alone
 from refold.core.stage import handle_of, part_of
+from refold.core.tool_use import is_recall
 from refold.engine import actions
 from refold.engine.arguments import check_text
 from refold.engine.journal import Journal
@@ -180,7 +180,9 @@ async def search(journal: Journal, state: State, query: str, *, max_tokens: int)
         room = max_tokens - (counter.text(f"\n{note}") if note else 0)
         # An index of an earlier version has the answers of recalls, which repeat the originals.
         ranked = [
-            (seq, messages[seq]) for seq in numbers if seq in messages and not is_recall_alone(messages[seq])
+            (seq, messages[seq])
+            for seq in numbers
+            if seq in messages and not _has_only_recalls(messages[seq])
         ]
         passages = _passages(ranked, parsed, budget=room, counter=counter)
         if not passages and has_rest:
@@ -269,7 +271,7 @@ def is_copy(stored: StoredMessage, head: Head) -> bool:
         message = read_stored(stored, head)
     except Damaged:
         return False
-    return message is not None and is_recall_alone(message)
+    return message is not None and _has_only_recalls(message)
 
 
 def passage(stored: StoredMessage, head: Head, query: str, *, max_tokens: int) -> str:
@@ -309,6 +311,12 @@ def _passages(
             passages.append(found)
             left -= counter.text(f"{found}\n")
     return "\n".join(passages)
+
+
+def _has_only_recalls(message: Message) -> bool:
+    """Whether a message has recalls and no other text."""
+    parts = [part for part in message.parts if not isinstance(part, Reasoning) and text_of(part).strip()]
+    return bool(parts) and all(map(is_recall, parts))
 
 
 async def _summary(journal: Journal, state: State, place: Handle) -> Summary:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, BinaryIO, ParamSpec, TypeAlias
 
 from refold import __version__
 from refold.core.search.query import parse_query, tell_mistakes
-from refold.core.search.recall_parts import FOUND
+from refold.core.tool_use import FOUND
 from refold.engine.engine import Engine, FoundMessage
 from refold.engine.recall import read_handle
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError

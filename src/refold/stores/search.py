@@ -23,7 +23,7 @@ from msgspec import Struct
 from refold.core.digest.facts import text_of
 from refold.core.search.query import Query, Term
 from refold.core.search.rank import Match, MessagePlace, rank_messages, rank_sessions, rarity
-from refold.core.search.recall_parts import is_recall
+from refold.core.tool_use import is_recall
 from refold.model.errors import Damaged
 from refold.model.message import Reasoning
 from refold.ports.records import SearchHit, Session, read_body
