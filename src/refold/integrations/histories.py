@@ -266,9 +266,30 @@ class HistoryTable:
             return PreparedCall({key: [*prompt, *given]}, given, key, None)
         return PreparedCall(fields, given, key, branch.conversation)
 
-    async def aprepare(self, messages: Sequence[object], **terms: Any) -> PreparedCall:
-        """Do the same without blocking the event loop."""
-        return await asyncio.to_thread(self.prepare, messages, **terms)
+    async def aprepare(
+        self,
+        messages: Sequence[object],
+        *,
+        name: str = "",
+        owner: str = "",
+        system: SystemPrompt = None,
+        tools: Sequence[object] = (),
+        model: str = "",
+        max_output: int | None = None,
+        window: int | None = None,
+    ) -> PreparedCall:
+        """Do the same as `prepare` without blocking the event loop."""
+        return await asyncio.to_thread(
+            self.prepare,
+            messages,
+            name=name,
+            owner=owner,
+            system=system,
+            tools=tools,
+            model=model,
+            max_output=max_output,
+            window=window,
+        )
 
     def note_short_form(self, messages: Sequence[object], *, name: str, branch: str, size: int) -> None:
         """Let a compacted history stand for the first `size` messages of a branch: a program that keeps it instead of its own
