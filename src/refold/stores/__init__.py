@@ -13,7 +13,7 @@
     sqlite/          store.py: the store and its driver, index of words, removal of deleted data; writer.py: one writer per
                      file, group commit, threads with a queue; file.py: open or refuse a file, its errors, backup and check;
                      queries.sql; migrations/
-    postgres/        store.py: the store, its driver and its errors; queries.sql; migrations/
+    postgres/        store.py: the store, its driver and its errors; job_queue.py: the jobs of a cluster; queries.sql; migrations/
     search.py        words, scores and vectors, alike for every store
 
 Messages are appended and never changed: triggers refuse it, and refuse to delete one while its branch exists. A branch is deleted only

@@ -11,10 +11,10 @@ Stages never change pinned messages, and the active turn only where they say so.
     tool_results   Supersede              a later event made a result worthless
                    Prune, Trim, Mask      old output: by total size, by age, or when the window fills
                    Tiers                  old output cut before whole turns leave, in the active turn as well
-    reasoning      DropReasoning          reasoning of earlier turns
-    media          DescribeMedia          media of earlier turns
     fit            Fit, Fade, Squeeze     no part takes more than its share; `Squeeze` alone cuts inside the active turn unasked
-    removal        Select, DropHalf       messages that do not fit are removed, to be summarised
+    removal        DropReasoning          reasoning of earlier turns
+                   DescribeMedia          media of earlier turns
+                   Select, DropHalf       messages that do not fit are removed, to be summarised
 """
 
 from __future__ import annotations
