@@ -40,7 +40,6 @@ from refold.engine.settings import ConversationSettings
 from refold.engine.state import SentWindow
 from refold.gateway import errors
 from refold.gateway.conversations import OwnerConversations, PreparedWindow, SummaryWait, TakenRequest
-from refold.gateway.joined_reply import JoinedStream, join_bodies
 from refold.gateway.marker import MarkedStream, is_structured, mark_reply, marker_text
 from refold.gateway.provider_state import (
     StateHandout,
@@ -50,7 +49,7 @@ from refold.gateway.provider_state import (
     ids_in_answer,
     ids_in_events,
 )
-from refold.gateway.recall_rounds import RecallRounds
+from refold.gateway.recall_rounds import JoinedStream, RecallRounds, join_bodies
 from refold.gateway.request import DIALECT_OF, IncomingRequest, Shape
 from refold.gateway.request_edits import (
     USAGE,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.core.identity import identity
-from refold.gateway.joined_reply import JoinedStream, add_usage, join_bodies, shown_parts
+from refold.gateway.recall_rounds import JoinedStream, add_usage, join_bodies, shown_parts
 from refold.gateway.response_tap import WholeEvents
 from refold.model.dialect import DIALECTS
 from refold.model.message import Message
