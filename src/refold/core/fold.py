@@ -31,7 +31,6 @@ from refold.core.system_messages import joined, legal_order
 from refold.core.tool_use import COMMON_TOOLS, ToolKinds
 from refold.core.verify import is_refused
 from refold.core.view import View, ViewEntry
-from refold.model.cached import cached_property
 from refold.model.message import (
     Message,
     Reasoning,
@@ -40,6 +39,7 @@ from refold.model.message import (
     holds_compaction,
     opening_span,
 )
+from refold.model.property_cache import cached_property
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import FixedFields, Violation

@@ -17,7 +17,7 @@ from refold.core.policy import Moment, Policy
 from refold.core.stage import Room
 from refold.core.system_messages import is_setting, newest_instruction
 from refold.core.topic_change import NewTopic
-from refold.model.cached import cached_property
+from refold.model.property_cache import cached_property
 from refold.model.tokens import Budget, Prices, Share
 from refold.model.window import FixedFields
 

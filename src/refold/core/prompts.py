@@ -25,7 +25,6 @@ from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.typed_text import said_by_user
 from refold.core.stage import handle_of
 from refold.core.stages.parts import HANDLE_MARK, truncate
-from refold.model.cached import cached_property
 from refold.model.errors import ConfigError
 from refold.model.message import (
     File,
@@ -40,6 +39,7 @@ from refold.model.message import (
     ToolResult,
     readable_text,
 )
+from refold.model.property_cache import cached_property
 
 VERSION = "2"
 PromptKind: TypeAlias = Literal["fresh", "update", "turn", "merge"]

@@ -48,9 +48,9 @@ from refold.core.stage import Edit
 from refold.core.topic_change import TopicTrack
 from refold.core.triggers import fold_point, pressure
 from refold.core.view import View
-from refold.model.cached import cached_property
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, Overflow
 from refold.model.message import Message, holds_sealed, user
+from refold.model.property_cache import cached_property
 from refold.model.summary import Author, Summary
 from refold.model.tokens import (
     Budget,

@@ -54,7 +54,6 @@ from refold.gateway.recognition import (
 )
 from refold.gateway.request import IncomingRequest, Wishes
 from refold.gateway.response_tap import CallResult
-from refold.model.cached import cached_property
 from refold.model.dialect import DIALECTS, Dialect, alternating
 from refold.model.errors import (
     ConfigError,
@@ -68,6 +67,7 @@ from refold.model.errors import (
     WireError,
 )
 from refold.model.message import Message
+from refold.model.property_cache import cached_property
 from refold.model.summary import Summary
 from refold.model.tokens import Budget, Share, Tokens, Usage
 from refold.model.window import FixedFields, Window

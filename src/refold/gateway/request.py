@@ -25,7 +25,6 @@ from msgspec.json import Decoder
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from refold.model.cached import cached_property
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import (
     BodyEncoded,
@@ -37,6 +36,7 @@ from refold.model.errors import (
     WireError,
 )
 from refold.model.message import DialectName
+from refold.model.property_cache import cached_property
 from refold.model.tokens import check_window
 from refold.plugins.registry import active
 from refold.text_work import MAX_LOOP_BYTES

@@ -5,13 +5,13 @@ For frozen values with pure properties: two threads that compute one at the same
 
 from __future__ import annotations
 
-import sys
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["cached_property"]
 
-if TYPE_CHECKING or sys.version_info >= (3, 12):
+if TYPE_CHECKING or not hasattr(functools.cached_property(repr), "lock"):
     from functools import cached_property
 else:
 

@@ -1,6 +1,6 @@
 from msgspec import Struct, structs
 
-from refold.model.cached import cached_property
+from refold.model.property_cache import cached_property
 
 
 class Counted(Struct, frozen=True, dict=True):
