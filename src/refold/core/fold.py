@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, count
 from operator import is_
 
@@ -39,7 +40,6 @@ from refold.model.message import (
     holds_compaction,
     opening_span,
 )
-from refold.model.property_cache import cached_property
 from refold.model.summary import Summary
 from refold.model.tokens import TokenCounter
 from refold.model.window import FixedFields, Violation

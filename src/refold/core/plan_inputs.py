@@ -6,6 +6,7 @@ functions, so they cannot disagree about a size.
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import ceil
 
 from msgspec import Struct
@@ -17,7 +18,6 @@ from refold.core.policy import Moment, Policy
 from refold.core.stage import Room
 from refold.core.system_messages import is_setting, newest_instruction
 from refold.core.topic_change import NewTopic
-from refold.model.property_cache import cached_property
 from refold.model.tokens import Budget, Prices, Share
 from refold.model.window import FixedFields
 

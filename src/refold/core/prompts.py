@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -39,7 +40,6 @@ from refold.model.message import (
     ToolResult,
     readable_text,
 )
-from refold.model.property_cache import cached_property
 
 VERSION = "2"
 PromptKind: TypeAlias = Literal["fresh", "update", "turn", "merge"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from math import ceil
 from typing import Literal, TypeAlias
 
@@ -50,7 +51,6 @@ from refold.core.triggers import fold_point, pressure
 from refold.core.view import View
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, Overflow
 from refold.model.message import Message, holds_sealed, user
-from refold.model.property_cache import cached_property
 from refold.model.summary import Author, Summary
 from refold.model.tokens import (
     Budget,

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from hashlib import sha256
 from operator import is_
 from weakref import WeakValueDictionary
@@ -67,7 +67,6 @@ from refold.model.errors import (
     WireError,
 )
 from refold.model.message import Message
-from refold.model.property_cache import cached_property
 from refold.model.summary import Summary
 from refold.model.tokens import Budget, Share, Tokens, Usage
 from refold.model.window import FixedFields, Window

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
 from itertools import accumulate
@@ -36,7 +37,6 @@ from refold.model.errors import (
     WireError,
 )
 from refold.model.message import DialectName
-from refold.model.property_cache import cached_property
 from refold.model.tokens import check_window
 from refold.plugins.registry import active
 from refold.text_work import MAX_LOOP_BYTES
