@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import aiohttp
+import apsw
 import psycopg
 import pytest
 
@@ -34,6 +35,22 @@ async def test_a_file_that_was_removed_or_replaced(tmp_path, upstream):
         assert await readiness(gate) == gone
         (tmp_path / "elsewhere.db").rename(path)
         assert await readiness(gate) == READY
+    await store.close()
+
+
+async def test_a_file_that_another_program_locks(tmp_path, upstream, monkeypatch):
+    monkeypatch.setattr("refold.stores.sqlite.store.LOCKED_S", 0.05)
+    store = await SqliteStore.open(tmp_path / "talks.db")
+    async with served(upstream, store=store) as gate:
+        other = apsw.Connection(str(tmp_path / "talks.db"))
+        other.execute("BEGIN IMMEDIATE")
+        locked = 503, {"status": "the file of the store is locked"}
+        assert await readiness(gate) == locked
+        other.execute("ROLLBACK")
+        while await readiness(gate) == locked:
+            pass
+        assert await readiness(gate) == READY
+        other.close()
     await store.close()
 
 

@@ -82,18 +82,18 @@ def build(
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
+        waiting, dropped = len(gateway.backlog), gateway.backlog.dropped
+        state = {"status": "not kept", "waiting": waiting, **({"dropped": dropped} if dropped else {})}
+        if waiting:
+            return JSONResponse(state, status_code=503)
         try:
             fault = await asyncio.wait_for(gateway.store.fault(), 5.0)
         except (RefoldError, TimeoutError):
             fault = "the store cannot be reached"
         if fault:
             return JSONResponse({"status": fault}, status_code=503)
-        waiting, dropped = len(gateway.backlog), gateway.backlog.dropped
-        if not waiting and not dropped:
-            return JSONResponse({"status": "ready"})
         # Dropped exchanges may never come back, and the gateway can serve others: it counts as ready.
-        state = {"status": "not kept", "waiting": waiting, **({"dropped": dropped} if dropped else {})}
-        return JSONResponse(state, status_code=503 if waiting else 200)
+        return JSONResponse(state if dropped else {"status": "ready"})
 
     ring, browsers = KeyRing(gateway.store), BrowserSessions(gateway.store, secret=secret)
     stream = EventStream(gateway.events, gateway.store)

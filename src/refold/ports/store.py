@@ -622,7 +622,7 @@ class Store(
 
     async def fault(self) -> str:
         """Why it cannot serve a program of this version although it can be reached: its tables are missing, its file
-        was removed. Empty if it can.
+        was removed or is locked. Empty if it can.
         """
         ...
 

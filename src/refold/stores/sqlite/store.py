@@ -50,6 +50,8 @@ from refold.stores.sqlite.writer import (
 
 _log = logging.getLogger("refold")
 
+LOCKED_S = 2.0
+"""Time without a write after which a store counts as locked: so long the gateway waits for it before it answers without storing."""
 READERS = 4
 """Reader threads: during a long search the others are free, and an idle thread costs almost nothing."""
 MERGED_PAGES = 200
@@ -152,6 +154,17 @@ class SqliteDriver:
         except (apsw.Error, UnicodeEncodeError, WorkersStopped) as error:
             raise self._told(error) from error
 
+    async def takes_writes(self) -> bool:
+        """Whether a write transaction, an empty one, comes to its end within `LOCKED_S`."""
+        try:
+            async with asyncio.timeout(LOCKED_S):
+                await self._writer.write(_write_nothing)
+        except (TimeoutError, apsw.BusyError):
+            return False
+        except (apsw.Error, WorkersStopped) as error:
+            raise self._told(error) from error
+        return True
+
     async def look(self, job: Callable[[apsw.Connection], T]) -> T:
         """Run a job with a read-only connection."""
         if self._is_closed:
@@ -181,6 +194,10 @@ class SqliteDriver:
 
 def closed() -> StoreError:
     return StoreError("the store is closed", hint="open it again")
+
+
+def _write_nothing(_: apsw.Cursor) -> None:
+    """A transaction that takes the lock of the file and gives it back."""
 
 
 def _nowhere(_: Job | SqlScript, __: str) -> None:
@@ -226,8 +243,10 @@ class SqliteStore(SqlStore):
         return cls(driver)
 
     async def fault(self) -> str:
-        return (
-            "the file of the store was removed or replaced" if self._file.is_gone else await super().fault()
+        if self._file.is_gone:
+            return "the file of the store was removed or replaced"
+        return await super().fault() or (
+            "" if await self._file.takes_writes() else "the file of the store is locked"
         )
 
     async def create(self, head: Head, session: Session, *, title: str = "", at: float = 0.0) -> Head:
