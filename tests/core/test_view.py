@@ -1,10 +1,11 @@
 import sys
 
 import pytest
+from msgspec import Raw
 
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
-from refold.model.message import Message, ToolCall, tool, user
+from refold.model.message import Image, Message, Text, ToolCall, ToolResult, tool, user
 from refold.model.tokens import TokenCount
 from tests.core.conversations import FlatCounter, TextCounter, talk, view_of
 
@@ -157,3 +158,41 @@ def test_equal_content_under_another_key_has_another_chain():
     messages = talk("u a")
     chains = {View.of(messages, CHAT, FlatCounter(), key=key).chain for key in (b"", b"one", b"two")}
     assert len(chains) == 3
+
+
+def _answer(text: str, *, call_id: str = "a", raw: bytes | None = None, media: bool = False) -> Message:
+    inner = (Text(text), Image(data="iVBO", media_type="image/png")) if media else (Text(text),)
+    return Message("tool", (ToolResult(call_id, inner, raw=Raw(raw) if raw else None),))
+
+
+@pytest.mark.parametrize("dialect", [CHAT, RESPONSES, ANTHROPIC])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _answer("cut"),
+        _answer("cut", call_id="other"),
+        _answer("cut", media=True),
+        _answer("cut", raw=b'{"cache_control": {"type": "ephemeral"}}'),
+        user("no result"),
+        Message("tool", ()),
+    ],
+)
+@pytest.mark.parametrize("before", [_answer("all of the output"), _answer("a picture", media=True)])
+def test_a_view_of_changed_messages_is_as_if_they_were_read_anew(dialect, before, answer):
+    call = Message("assistant", (ToolCall("a", "read"),))
+    messages = [user("read it"), call, before, user("again"), call, before, user("go on"), call]
+    changed = [*messages[:2], answer, *messages[3:]]
+    view = View.of(messages, dialect, TextCounter())
+    tokens = [3 * number for number in range(len(changed))]
+    anew = View(dialect, TextCounter()).extend(changed, tokens)
+    found = view.with_messages(changed, tokens)
+    assert list(found) == list(anew)
+    assert found.chain == anew.chain
+    assert found.violations(as_request=True) == anew.violations(as_request=True)
+    assert list(found.turn_starts) == list(anew.turn_starts)
+    more = _answer("more")
+    assert list(found.append(more)) == list(anew.append(more)), "the open call is known to both"
+    assert view.messages() == tuple(messages), "the view itself is unchanged"
+    assert list(view.with_messages(changed[:-1], tokens[:-1])) == list(anew)[:-1], (
+        "fewer messages are read anew"
+    )

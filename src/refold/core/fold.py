@@ -415,9 +415,7 @@ class FoldedBranch(Struct, frozen=True, dict=True):
         items = self._placed(_with_compaction_first(items, self._covered))
         if view.dialect.signed_thinking and not self._continues_native(items):
             items = without_reasoning(items, self.seq_at_work, view.counter)
-        shown = View(view.dialect, view.counter, view.key, view.continues).extend(
-            [item.message for item in items], [item.tokens for item in items]
-        )
+        shown = view.with_messages([item.message for item in items], [item.tokens for item in items])
         edited = tuple([item.seq for item in items])
         folded = structs.replace(self, shown=shown, edited=edited, base=self.size)
         vars(folded)["items"] = ShownMessages(

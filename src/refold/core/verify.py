@@ -211,6 +211,23 @@ def count_fixed_breakpoints(fixed: FixedFields) -> int:
     return tools + prompt + (fixed.automatic is not None)
 
 
+def differs_in_results(one: Message, other: Message) -> bool:
+    """True if two messages differ at most in what their tool results say: `step` finds the same in both."""
+    if one.role != other.role or len(one.parts) != len(other.parts):
+        return False
+    return all(map(_is_same_answer, one.parts, other.parts))
+
+
+def _is_same_answer(part: Part, twin: Part) -> bool:
+    return part is twin or (
+        type(part) is ToolResult
+        and type(twin) is ToolResult
+        and part.call_id == twin.call_id
+        and _has_media(part) == _has_media(twin)
+        and breakpoints_of(part) == breakpoints_of(twin)
+    )
+
+
 class Progress(Struct, frozen=True, gc=False):
     """Verification state before the next message, except for the table of calls."""
 

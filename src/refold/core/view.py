@@ -18,7 +18,7 @@ from typing import overload
 from msgspec import Struct, structs
 
 from refold.core.identity import extend_chain, start_chain
-from refold.core.verify import START, Calls, Progress, finish, step
+from refold.core.verify import START, Calls, Progress, differs_in_results, finish, step
 from refold.model.dialect import Dialect
 from refold.model.message import Message, opening_span
 from refold.model.tokens import TokenCount, TokenCounter
@@ -204,6 +204,44 @@ class View(Struct, frozen=True, eq=False):
             log.entries.append(last)
             log.messages.append(message)
         return structs.replace(self, log=log, size=len(log.entries))
+
+    def with_messages(self, messages: Sequence[Message], tokens: Sequence[int]) -> View:
+        """A separate view of these messages, whose counts are `tokens`.
+
+        If they differ from the messages of this view only in the texts of tool results, as after a stage, each
+        keeps its state of verification, and only the totals are computed again.
+        """
+        log = self.log
+        if log is None or len(messages) != self.size or not self._verifies_like(messages):
+            return View(self.dialect, self.counter, self.key, self.continues).extend(messages, tokens)
+        new = log.upto(self.size, self.dialect)
+        new.messages, new.chains, new.hashed = list(messages), {}, 0
+        tokens_to = results_to = characters_to = known_to = 0
+        for at, (message, size, known) in enumerate(zip(messages, tokens, new.entries, strict=True)):
+            is_same = message is known.message
+            tokens_to += size
+            results_to += size if message.role == "tool" else 0
+            characters_to += known.characters_to - known_to if is_same else message.characters
+            known_to = known.characters_to
+            new.entries[at] = ViewEntry(
+                message,
+                size,
+                known.progress,
+                known.violations,
+                tokens_to,
+                results_to,
+                known.turns_to,
+                characters_to,
+            )
+        return structs.replace(self, log=new)
+
+    def _verifies_like(self, messages: Sequence[Message]) -> bool:
+        """True if each of these messages passes through verification as the one at its place does."""
+        own = self.log.messages if self.log else []
+        return all(
+            message is known or differs_in_results(message, known)
+            for message, known in zip(messages, own, strict=False)
+        )
 
     def prefix(self, size: int) -> View:
         """The view as it was with `size` messages."""
