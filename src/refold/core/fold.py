@@ -28,7 +28,7 @@ from refold.core.digest.typed_text import (
 from refold.core.pairs import repair
 from refold.core.policy import Policy
 from refold.core.stage import Edit, Item, ShownMessages, handle_of
-from refold.core.system_messages import joined, legal_order
+from refold.core.system_messages import INSTRUCTION_ROLES, is_setting, joined, legal_order
 from refold.core.tool_use import COMMON_TOOLS, ToolKinds
 from refold.core.verify import is_refused
 from refold.core.view import View, ViewEntry
@@ -370,6 +370,16 @@ class FoldedBranch(Struct, frozen=True, dict=True):
         return ShownMessages(
             tuple([Item(entry.message, seq, entry.tokens) for entry, seq in numbered]), self.active
         )
+
+    @cached_property
+    def instructions(self) -> tuple[Item, ...]:
+        """The system and developer messages among those shown: few of many."""
+        return tuple([item for item in self.items.items if item.message.role in INSTRUCTION_ROLES])
+
+    @property
+    def settings(self) -> frozenset[int]:
+        """Numbers of the messages shown that set an option at their provider."""
+        return frozenset([item.seq for item in self.instructions if is_setting(item.message)])
 
     @cached_property
     def bridges(self) -> int:

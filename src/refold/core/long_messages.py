@@ -30,7 +30,7 @@ from refold.core.plan_inputs import Frame, Now, effective_for, fits, limit_for
 from refold.core.stage import Edit, Item, Room, ShownMessages, handle_of, reduce
 from refold.core.stages import AnyStage, Fit
 from refold.core.stages.parts import unread_from
-from refold.core.system_messages import is_setting, newest_instruction
+from refold.core.system_messages import newest_instruction
 from refold.model.message import Message, holds_compaction, tool
 
 # Text that the model sees already, which quotes need not repeat
@@ -86,10 +86,11 @@ class NeededMessages(Struct, frozen=True):
 def needed(folded: FoldedBranch, effective: int) -> NeededMessages:
     """The messages that must stay. `effective` is the number of tokens that the instructions leave for messages."""
     shown, items, size = folded.shown, folded.items.items, len(folded.shown)
-    start, newest = unread_from(folded.items), newest_instruction(items)
+    start, newest = unread_from(folded.items), newest_instruction(folded.instructions)
     results = [index for index in range(start, size) if shown[index].message.results]
     asked = folded.active if shown.turn_starts and not folded.is_turn_over else -1
-    others = [index for index, item in enumerate(items) if _is_fixed(folded, item) or item.seq == newest]
+    fixed = {newest, *_fixed(folded)}
+    others = [index for index, item in enumerate(items) if item.seq in fixed]
     if 0 <= asked < start and shown[asked].tokens <= share_of(KEPT_QUESTION_SHARE, effective):
         others.append(asked)
     unread = {*results, asked} if asked >= start else {*results}
@@ -97,9 +98,9 @@ def needed(folded: FoldedBranch, effective: int) -> NeededMessages:
     return NeededMessages(tuple(sorted(unread)), tuple(reply), tuple(others))
 
 
-def _is_fixed(folded: FoldedBranch, item: Item) -> bool:
-    """True if the item must stay unchanged."""
-    return item.seq in folded.pinned or is_setting(item.message)
+def _fixed(folded: FoldedBranch) -> frozenset[int]:
+    """Numbers of the messages that must stay unchanged."""
+    return folded.pinned | folded.settings
 
 
 def fit_unread(folded: FoldedBranch, frame: Frame, now: Now) -> tuple[FoldedBranch, tuple[Edit, ...]]:
@@ -112,7 +113,8 @@ def fit_unread(folded: FoldedBranch, frame: Frame, now: Now) -> tuple[FoldedBran
     left = room - max(frame.bridge, 0 if is_everything else _beside(room))
     if sum(items[index].tokens for index in stays.all) <= left:
         return folded, ()
-    pinned = {index for index in stays.all if _is_fixed(folded, items[index])}
+    fixed = _fixed(folded)
+    pinned = {index for index in stays.all if items[index].seq in fixed}
     # The assistant's own reply is cut only if nothing of the unread messages would be left
     # otherwise.
     for cuttable in ({*stays.unread} - pinned, {*stays.unread, *stays.reply} - pinned):

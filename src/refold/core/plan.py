@@ -45,7 +45,7 @@ from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import REASONING_STAGE, units
 from refold.core.stages.tool_results import PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
-from refold.core.system_messages import INSTRUCTION_ROLES, holds_more, is_setting, newest_instruction
+from refold.core.system_messages import INSTRUCTION_ROLES, holds_more, newest_instruction
 from refold.core.triggers import (
     fold_count,
     fold_point,
@@ -441,18 +441,10 @@ def _kept(folded: FoldedBranch, last: int, effective: int) -> tuple[Item, ...]:
         question.message.role != "user" or question.tokens > exact(KEPT_QUESTION_SHARE) * effective
     ):
         question = None
-    newest, compacted = newest_instruction(items), folded.compacted
-    pinned = pinned_units(folded)
-    return tuple(
-        _newest_alone(folded, item) if item.seq == newest else item
-        for item in items
-        if item.seq >= last
-        or item is question
-        or item.seq == newest
-        or item.seq in compacted
-        or item.seq in pinned
-        or is_setting(item.message)
-    )
+    newest = newest_instruction(folded.instructions)
+    stay = {newest, *folded.compacted, *pinned_units(folded), *folded.settings}
+    kept = [item for item in items if item.seq >= last or item.seq in stay or item is question]
+    return tuple(_newest_alone(folded, item) if item.seq == newest else item for item in kept)
 
 
 def pinned_units(folded: FoldedBranch) -> frozenset[int]:

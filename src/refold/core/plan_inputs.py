@@ -16,7 +16,7 @@ from refold.core.fold import FoldedBranch
 from refold.core.measure import FixedCost
 from refold.core.policy import Moment, Policy
 from refold.core.stage import Room
-from refold.core.system_messages import is_setting, newest_instruction
+from refold.core.system_messages import newest_instruction
 from refold.core.topic_change import NewTopic
 from refold.model.tokens import Budget, Prices, Share
 from refold.model.window import FixedFields
@@ -175,8 +175,7 @@ def fits(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
 def room_for(folded: FoldedBranch, frame: Frame, now: Now) -> Room:
     """The room that stages may fill with messages."""
     view, instructions = folded.shown, frame.instructions
-    items = folded.items.items
-    newest, compacted = newest_instruction(items), folded.compacted[:1]
+    newest, compacted = newest_instruction(folded.instructions), folded.compacted[:1]
     before = folded.lead.tokens or frame.bridge
     if newest is not None and folded.lead.tokens and view.dialect.system_follows_user:
         before += frame.bridge  # it may have to stand first
@@ -184,8 +183,7 @@ def room_for(folded: FoldedBranch, frame: Frame, now: Now) -> Room:
         before += frame.bridge  # the summary stands among the instructions, and the assistant may speak first
     if compacted and view.dialect.starts_with_user:
         before += frame.bridge
-    settings = (item.seq for item in items if is_setting(item.message))
-    pinned = folded.pinned | {*settings, *compacted}
+    pinned = folded.pinned | folded.settings | {*compacted}
     free = limit_for(frame, now) - instructions - before
     tools, target = frame.policy.file_tools, target_for(frame, now) - instructions - before
     return Room(
