@@ -513,7 +513,11 @@ def as_part_of(start: CompactionStart, events: Iterable[Event]) -> Iterator[Even
 
 def reductions(edits: Sequence[Edit], before: FoldedBranch) -> tuple[Reduction, ...]:
     """Return the effect of each stage, in the order of the stages."""
-    results = {item.seq for item in before.items.items if ToolResult in map(type, item.message.parts)}
+    if not edits:
+        return ()
+    edited = {edit.seq for edit in edits}
+    items = [item for item in before.items.items if item.seq in edited]
+    results = {item.seq for item in items if ToolResult in map(type, item.message.parts)}
     stages = dict.fromkeys(edit.stage for edit in edits)
     return tuple(
         _reduction(stage, [edit for edit in edits if edit.stage == stage], results) for stage in stages

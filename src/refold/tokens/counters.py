@@ -73,6 +73,8 @@ class Memo:
 
 def digest(text: str) -> bytes:
     """16 bytes: an accidental collision is impossible in practice, a deliberate one costs 2**64 attempts."""
+    if len(text) <= PORTION:
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     found = blake2b(digest_size=16)
     for at in range(0, len(text), PORTION):  # no copy of a long text is made
         found.update(text[at : at + PORTION].encode("utf-8", "surrogatepass"))

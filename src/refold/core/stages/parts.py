@@ -209,6 +209,9 @@ def find_results(shown: ShownMessages) -> list[Result]:
     calls: dict[str, ShownPart] = {}
     found: list[Result] = []
     for index, item in enumerate(shown.items):
+        parts = item.message.parts
+        if len(parts) == 1 and type(parts[0]) is Text:
+            continue  # what people say, and most replies
         for place, part, number in numbered_parts(item.message):
             if type(part) is ToolCall:
                 calls[part.id] = ShownPart(index, place, item, part, number)
@@ -273,7 +276,7 @@ def cut_result(result: ToolResult, limit: int, mark: Mark, handle: str) -> ToolR
     """The result with its text cut to `limit` characters; media stay. The same object if it fits."""
     text = result.text
     cut = truncate(text, limit, mark, handle)
-    if cut == text:
+    if cut is text:
         return result
     media = [part for part in result.parts if type(part) is not Text]
     return structs.replace(result, parts=(_as_text(result, cut), *media))

@@ -235,7 +235,9 @@ class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
     """
 
     def apply(self, shown: ShownMessages, room: Room) -> StageResult:
-        thoughtful = [index for index in range(_latest_turn(shown)) if _may_drop(shown, index, room)]
+        earlier = enumerate(shown.items[: _latest_turn(shown)])
+        held = [index for index, item in earlier if Reasoning in map(type, item.message.parts)]
+        thoughtful = [index for index in held if _may_drop(shown, index, room)]
         if not thoughtful:
             return StageResult.skipped(shown, "no earlier turn holds thinking")
         whole = {index for index in thoughtful if is_only_reasoning(shown.items[index].message)}
@@ -254,13 +256,13 @@ def _latest_turn(shown: ShownMessages) -> int:
     items = shown.items
     replies = (i for i in range(len(items) - 1, -1, -1) if items[i].message.role == "assistant")
     latest = next(replies, len(items))
-    starts = [start for start in turn_starts(shown.messages) if start <= latest]
-    return min(shown.protected, starts[-1] if starts else 0)
+    before = range(min(latest, len(items) - 1), -1, -1)
+    return min(shown.protected, next((at for at in before if starts_turn(items[at].message)), 0))
 
 
 def _may_drop(shown: ShownMessages, index: int, room: Room) -> bool:
-    message = shown.items[index].message
-    if Reasoning not in map(type, message.parts) or not room.may_touch(shown, index):
+    """True if the reasoning of a message may be removed."""
+    if not room.may_touch(shown, index):
         return False
     return not room.dialect.spreads_calls or not _is_bound(shown, index)
 
@@ -339,8 +341,9 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
 def _holds_media(message: Message) -> bool:
     """True if a part is an image or a file, or a tool result with one."""
     for part in message.parts:
-        inner = part.parts if type(part) is ToolResult else (part,)
-        if not _MEDIA.isdisjoint(map(type, inner)):
+        if type(part) in _MEDIA or (
+            type(part) is ToolResult and not _MEDIA.isdisjoint(map(type, part.parts))
+        ):
             return True
     return False
 

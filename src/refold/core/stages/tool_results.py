@@ -367,15 +367,16 @@ class Cause(Struct, frozen=True):
 
 def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, Cause]]:
     """The results that a later event supersedes. One backward pass knows the next event of each kind."""
-    accesses = [file_accesses(found.call, kinds) if found.call else () for found in results]
-    failed = {at for at, found in enumerate(results) if _has_failed(found, accesses[at])}
+    calls = [found.call for found in results]
+    accesses = [file_accesses(call, kinds) if call else () for call in calls]
+    failed = {at for at, found in enumerate(results) if calls[at] and _has_failed(found, accesses[at])}
     first_failed = min(failed, default=len(results))
     later: dict[_Event, int] = {}
     stale: list[tuple[Result, Cause]] = []
     for at in range(len(results) - 1, -1, -1):
-        found, call = results[at], results[at].call
+        found, call = results[at], calls[at]
         text = found.result.text
-        if call is None or is_stub(text, found.handle):
+        if call is None or (text.startswith("[") and is_stub(text, found.handle)):
             continue
         repeated: _Event = ("repeated", call.name, text)
         # Only an earlier failure needs the key of a call.
@@ -397,7 +398,7 @@ def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, Cause]
 
 def _has_failed(found: Result, accesses: tuple[FileAccess, ...]) -> bool:
     is_content = "read" in [access.kind for access in accesses]
-    return found.call is not None and bool(stated_errors(found.result, is_content=is_content))
+    return bool(stated_errors(found.result, is_content=is_content))
 
 
 def _event(access: FileAccess) -> _Event:
