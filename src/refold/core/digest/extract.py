@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import chain, compress
 from math import exp, floor, log
 from operator import mul
 
@@ -49,7 +49,9 @@ class TermValues(dict[int, float]):
 
     def learn(self, terms: AbstractSet[int]) -> None:
         """Compute the values of many terms at once, which is faster."""
-        faded = map(self.fading.__getitem__, map(self.last.__getitem__, terms))
+        last, fading = self.last, self.fading
+        fading.learn({last[term] for term in terms})
+        faded = map(fading.__getitem__, map(last.__getitem__, terms))
         self.update(zip(terms, map(mul, map(self.standing.__getitem__, terms), faded), strict=True))
 
 
@@ -61,9 +63,15 @@ class _AgeFactors(dict[int, float]):
         self.now, self.window, self.youngest, self.power = now, window, weights.youngest, -weights.age
 
     def __missing__(self, position: int) -> float:
-        age = (self.now - position) / self.window
-        value = self[position] = float(max(self.youngest, age) ** self.power)
-        return value
+        self.learn((position,))
+        return self[position]
+
+    def learn(self, positions: Iterable[int]) -> None:
+        """Compute the factors of many positions at once."""
+        now, window, youngest, power = self.now, self.window, self.youngest, self.power
+        for position in positions:
+            age = (now - position) / window
+            self[position] = float(max(youngest, age) ** power)
 
 
 class Choice(Struct, frozen=True):
@@ -129,20 +137,20 @@ class _Search:
     ) -> None:
         """Make an offer of every piece that has an uncovered term."""
         covered, value_of, overhead = self.covered, self.worth.__getitem__, self.worth.weights.overhead
-        sources: dict[str, _Source] = {}
+        sources, add_offer = dict[str, _Source](), self.offers.append
         fresh_ones = [(piece, [term for term in piece.terms if term not in covered]) for piece in candidates]
         self.worth.learn(set().union(*[fresh for _, fresh in fresh_ones]))
         for piece, fresh in fresh_ones:
             if fresh and (times := factor(piece) if factor else 1.0):
                 source = sources.get(said := label(piece))
                 if source is None:
-                    source = sources[said] = _Source(len(said) + 1 if said else 0)
+                    source = sources[said] = _Source(len(said) + 1 if said else 0, 0, [])
                 length, gain = len(piece.text) + overhead, times * sum(map(value_of, fresh))
                 value = gain / (length + source.label)
                 if value > 0:
                     offer = _Offer(piece, fresh, source, length, times, gain, value)
                     source.offers.append(offer)
-                    self.offers.append(offer)
+                    add_offer(offer)
 
     def fill(self, offers: list[_Offer], room: int) -> Iterator[Piece]:
         """Yield the best offers that fit, from the highest step down.
@@ -305,29 +313,27 @@ def _candidates(facts: Facts, first: int, last: int, sight: VisibleText, previou
     """Return the reserve of the previous digest and the leaving pieces; if these are too many, those with the
     highest promise. Bare numbers mean nothing without the words around them, except in the user's own answers.
     """
-    numbered = facts.known.pieces
-    kept = {number: numbered[number] for number in previous.reserve if number < len(numbered)}
-    leaving = [*facts.pieces(first, last)]
-    for seq in sight.partly:
-        leaving += facts.pieces(seq, seq + 1)
+    known = facts.known
+    kept = [number for number in previous.reserve if number < len(known.pieces)]
+    ranges = [facts.numbers(first, last), *[facts.numbers(seq, seq + 1) for seq in sight.partly]]
+    leaving = [*chain.from_iterable(ranges)]
     most = MAX_CANDIDATES if len(leaving) < 3 * MAX_CANDIDATES else FEWER_CANDIDATES
     if len(leaving) > most:
-        leaving = _most_promising(leaving, most)
-    found = {**kept, **{piece.number: piece for piece in leaving}}
-    return [piece for piece in found.values() if _LETTER.search(piece.text) or piece.label.endswith(" user:")]
+        ranks = b"".join([known.ranks[numbers.start : numbers.stop] for numbers in ranges])
+        leaving = _most_promising(leaving, ranks, most)
+    found = [known.pieces[number] for number in dict.fromkeys((*kept, *leaving))]
+    return [piece for piece in found if _LETTER.search(piece.text) or piece.label.endswith(" user:")]
 
 
-def _most_promising(pieces: Sequence[Piece], most: int) -> list[Piece]:
-    """Return the `most` pieces with the highest promise, the newest of equals."""
-    counts, bar = Counter([piece.promise for piece in pieces]), 0
-    left = most
-    for bar in sorted(counts, reverse=True):
-        if counts[bar] >= left:
-            break
-        left -= counts[bar]
-    best = [piece for piece in pieces if piece.promise >= bar]
-    equal = [piece for piece in best if piece.promise == bar]
-    return [piece for piece in best if piece.promise > bar] + equal[len(equal) - left :]
+def _most_promising(numbers: Sequence[int], ranks: bytes, most: int) -> list[int]:
+    """Return the `most` numbers with the highest ranks, the last of equals. There are more numbers than that."""
+    bar, left = max(ranks), most
+    while (equal := ranks.count(bar)) < left:
+        left -= equal
+        bar -= 1
+    is_above, is_equal = bytes(bar + 1) + b"\1" * (255 - bar), bytes(bar) + b"\1" + bytes(255 - bar)
+    best = [*compress(numbers, ranks.translate(is_above))]
+    return best + [*compress(numbers, ranks.translate(is_equal))][equal - left :]
 
 
 def _factor_of(sight: VisibleText, weights: Weights) -> Callable[[Piece], float]:

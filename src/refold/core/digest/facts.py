@@ -115,7 +115,7 @@ class FactLog:
 
     __slots__ = (
         "_held", "_holders", "_odds", "_tokens", "asked", "calls", "has_many", "ids", "last", "lock", "messages", "phrases", "pieces",
-        "queued", "raised", "spread", "standing", "used", "values", "waiting", "weights",
+        "queued", "raised", "ranks", "spread", "standing", "used", "values", "waiting", "weights",
     )  # fmt: skip
 
     def __init__(self, weights: Weights = DEFAULT) -> None:
@@ -141,6 +141,8 @@ class FactLog:
         """The value of each term times its odds of being needed again, without its age."""
         self.messages: list[IndexedMessage] = []
         self.pieces: list[Piece] = []
+        self.ranks = bytearray()
+        """The promise of each piece, from 0 to 255: all of them are compared here in a tenth of the time."""
         self.raised: list[tuple[int, int]] = []
         """Terms that became literals after their first occurrence, each with the number of messages before."""
         self.waiting: deque[tuple[int, Message]] = deque()
@@ -234,6 +236,7 @@ class FactLog:
     def note(self, message: IndexedMessage, own: Sequence[Piece]) -> None:
         """Add a message with its pieces and update the statistics of its terms."""
         self.pieces += own
+        self.ranks.extend([min(255, max(0, piece.promise - _LEAST_PROMISE)) for piece in own])
         self.messages.append(message)
         known, position, found = len(self.last), message.position, set[int]().union(*map(_terms, own))
         by_assistant, by_user = message.role == "assistant", message.role == "user"
@@ -363,6 +366,8 @@ half."""
 _PROMISES = 8
 """Promises are whole numbers with this many steps per factor of e: fine enough for sorting, and fast to
 count."""
+_LEAST_PROMISE = -166
+"""The promise of a piece without any term is -165, and none comes near 89."""
 _SHORTEST_PART = 40
 """Characters of each part of a message with very many parts."""
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
@@ -406,10 +411,15 @@ class Facts(Struct, frozen=True, eq=False):
 
     def pieces(self, first: int, last: int) -> Sequence[Piece]:
         """Return the pieces of the messages `first` up to, not including, `last`."""
+        numbers = self.numbers(first, last)
+        return self.known.pieces[numbers.start : numbers.stop] if numbers else ()
+
+    def numbers(self, first: int, last: int) -> range:
+        """Return the numbers of the pieces of the messages `first` up to, not including, `last`."""
         log, size = self.known, self.size
         start, stop = log.find(first, size), log.find(last, size)
         begin = log.messages[start - 1].stop if start else 0
-        return log.pieces[begin : log.messages[stop - 1].stop] if stop > start else ()
+        return range(begin, log.messages[stop - 1].stop) if stop > start else range(0)
 
 
 def index_message(facts: Facts, message: Message, seq: int, *, later: bool = False) -> Facts:
