@@ -560,6 +560,9 @@ _LOGIN = re.compile(
     rf"[\w.@\-]{{1,60}}(?:{_Q})?[ ]?[/:|,][ ]?(?:{_Q})?(?P<secret>[^\s\"'`,;/]{{6,64}})",
     re.IGNORECASE,
 )
+_LOGIN_HINTS = ("login", "log in", "signin", "sign in", "credential", "creds", "İ", "ı", "ſ")
+"""A login begins with one of these words; the letters are other forms of i and s, which the pattern takes for the same.
+Looking for all of them takes a tenth of the time of the pattern."""
 _REVERSED = re.compile(
     r"[ ](?:as|is|ist|als)[ ](?:the|my|our|your|its|das|mein)[ ](?:[\w\-]{1,20}[ ]){0,2}$", re.IGNORECASE
 )
@@ -594,7 +597,7 @@ def find_by_name(text: str, low: str) -> Iterator[Secret]:
             yield found
         elif (before := _secret_before_name(text, start)) is not None:
             yield before
-    if "log" in low or "sign" in low or "cred" in low:
+    if ("log" in low or "sign" in low or "cred" in low) and any(hint in low for hint in _LOGIN_HINTS):
         for login in _LOGIN.finditer(text):
             if is_password(login["secret"]) and any(map(str.isdigit, login["secret"])):
                 yield Secret("secret", *login.span("secret"))
