@@ -544,6 +544,8 @@ class FoldedBranch(Struct, frozen=True, dict=True):
             settled=self.size,
             noted=LedgerPrefix(self.ledger, self.size, is_answered=self.replies > 0),
         )
+        if self.shown.progress.compaction < 0:
+            return led
         items, covered = self.items.items, summaries[-1].last if summaries else 0
         return led if _with_compaction_first(items, covered) is items else led.show(items)
 

@@ -374,15 +374,22 @@ class EventQueue:
         )
 
 
-def sized(state: State, folded: FoldedBranch | None = None, *, like: State | None = None) -> ContextSize:
+def sized(
+    state: State,
+    folded: FoldedBranch | None = None,
+    *,
+    like: State | None = None,
+    scale: float | None = None,
+) -> ContextSize:
     """Return the size of the context, or the size it would have with `folded`, measured as in the state `like`:
-    a provider's report of the messages before a change is all that is known of its count after it.
+    a provider's report of the messages before a change is all that is known of its count after it. `scale` is
+    the `scale_of` that state, if the caller knows it.
     """
     shown, known = state.folded if folded is None else folded, like or state
-    measurement, limit, counted = state.measured(shown), state.limit, size_of(known.folded, known.frame)
+    measurement, limit = state.measured(shown), state.limit
     content = measurement.content
     source = content.source if content.tokens else shown.shown.counter.source
-    factor = known.compared / counted if counted else 1.0
+    factor = scale_of(known) if scale is None else scale
     names = Regions.__struct_fields__
     counts = [getattr(measurement, name).tokens for name in names]
     bounds = [round(upto * factor) for upto in accumulate(counts, initial=0)]
@@ -400,6 +407,12 @@ def sized(state: State, folded: FoldedBranch | None = None, *, like: State | Non
         len(shown.shown),
         content.tokens,
     )
+
+
+def scale_of(state: State) -> float:
+    """Return the size of the context as the policy measures it, in relation to our own count."""
+    counted = size_of(state.folded, state.frame)
+    return state.compared / counted if counted else 1.0
 
 
 def pruned(state: State, change: Change, path: Path, moment: Moment | None = None) -> Pruned:
@@ -427,11 +440,13 @@ def compaction_events(
         path = moment
     is_installed = False
     if _is_compaction(asked, before.folded):
-        start = CompactionStart(path=path, moment=moment, reason=asked.reason, before=sized(before))
+        scale = scale_of(before)  # once: some policies measure by reading all messages
+        size = sized(before, scale=scale)
+        start = CompactionStart(path=path, moment=moment, reason=asked.reason, before=size)
         end = _end_of(start, asked, done, change)
         is_installed = end.outcome == "installed"
         yield start
-        yield structs.replace(end, after=sized(after, like=before))
+        yield structs.replace(end, after=sized(after, like=before, scale=scale))
     if change is not None and not is_installed:
         yield pruned(before, change, path, moment)
 

@@ -46,6 +46,8 @@ def is_open(text: str) -> bool:
 
 def _fence(line: str, fence: str) -> str:
     """Return the fence that is open after a line; empty if there is none."""
+    if "```" not in line and "~~~" not in line:
+        return fence  # as for most lines, without the pattern
     mark = _FENCE.match(line)
     if mark is None:
         return fence
