@@ -40,6 +40,8 @@ is lower and noisier.
 LEAST_MESSAGE = 0.3
 """Least similarity of a message that is found. For questions of BEAM about conversations of LoCoMo, which do not answer them, the
 nearest message is nearer than this in about three of ten cases; of the messages that hold an answer, about four of five are."""
+ROWS = 1_024
+"""Rows of the table that are added up together: those of all tokens of a long text would take 1.5 KB for each."""
 _TABLE, _TOKENIZER = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
 
 LocalEmbedder: TypeAlias = Literal["auto", "static", "onnx", "off"]
@@ -145,7 +147,11 @@ def _embed(texts: list[str]) -> list[bytes]:
     vectors = []
     for text in texts:  # one by one: a batch starts threads, and warns in programs that fork later
         pieces = tokenizer.encode(text, add_special_tokens=False).ids
-        total = np.asarray(table[pieces], dtype=np.float32).sum(axis=0)
+        total = np.asarray(table[pieces[:ROWS]], dtype=np.float32).sum(axis=0)
+        for start in range(ROWS, len(pieces), ROWS):
+            # After the sum so far, in the same order: the bits are those of one sum over all rows.
+            rows = np.asarray(table[pieces[start : start + ROWS]], dtype=np.float32)
+            total = np.concatenate((total[np.newaxis], rows)).sum(axis=0)
         length = np.linalg.norm(total)
         vectors.append((total / length).astype("<f4").tobytes() if length else b"")
     return vectors

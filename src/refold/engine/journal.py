@@ -41,6 +41,7 @@ from refold.ports.records import (
     Compaction,
     Delivery,
     Head,
+    NewMessages,
     Session,
     StoredMessage,
     StoredSummary,
@@ -49,7 +50,7 @@ from refold.ports.records import (
     read_with_shown,
 )
 from refold.ports.store import Conversations, Store
-from refold.text_work import run_text_work
+from refold.text_work import is_long, run_text_work
 from refold.wire.message import encode_item
 from refold.wire.request import encode_fixed
 
@@ -639,7 +640,7 @@ class Journal:
             done, secrets = structs.replace(done, state=state), state.secrecy.known
         notes = self._lasting_notes(state, instructions)
         session = replaces.session if replaces else self.session
-        changes, messages = tuple(self._changes(done, session)), tuple(self._messages(done, key))
+        changes, messages = tuple(self._changes(done, session)), self._messages(done, key)
         if not (messages or changes or calls or takes or notes != self._notes):
             return None
         noted, fill_level = _with_level(notes, state), self._fill_level.after(messages)
@@ -1084,24 +1085,28 @@ class Journal:
         is_new = asked is not None and asked.is_typed and asked.number >= self.head.next_seq
         return title_of(asked.message) if asked and is_new else ""
 
-    def _messages(self, done: Outcome, key: str) -> Iterable[StoredMessage]:
+    def _messages(self, done: Outcome, key: str) -> Sequence[StoredMessage]:
         state, now = done.state, self.clock()
-        folded, encode = state.folded, encoder(state)
+        folded, encode, dialect = state.folded, encoder(state), state.frame.fixed.dialect
         arrived = {change.after.size - 1: change.after for change in done.changes if change.raw}
-        for number in range(self.head.next_seq, folded.size):
-            entry, is_secret = folded.original(number), number in state.secrecy.numbers
+        entries = [folded.original(number) for number in range(self.head.next_seq, folded.size)]
+        bodies = [encode_item(entry.message, dialect) for entry in entries]
+        is_large, rows = is_long(sum(map(len, bodies))), list[StoredMessage]()
+        for number, (entry, body) in enumerate(zip(entries, bodies, strict=True), self.head.next_seq):
             shown = arrived[number].shown.last if number in arrived else None
-            yield StoredMessage(
+            row = StoredMessage(
                 seq=number,
                 role=entry.message.role,
                 format=self.head.format,
-                body=encode(entry.message),
-                is_findable=not is_secret,
+                body=b"" if is_large else bytes(body),
+                is_findable=number not in state.secrecy.numbers,
                 shown=encode(shown.message) if shown else None,
                 tokens=entry.tokens,
                 key=key if number == self.head.next_seq else "",
                 at=now,
             )
+            rows.append(row)
+        return NewMessages(rows, bodies) if is_large else tuple(rows)
 
     def _changes(self, done: Outcome, session: Session) -> Iterable[records.InstalledCompaction]:
         for change in done.changes:

@@ -6,8 +6,8 @@ All of them are frozen values. A writer reads the `Head` of a branch and commits
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias, overload
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -400,12 +400,42 @@ class LearntValue(Struct, frozen=True):
     value: bytes
 
 
+class NewMessages(Sequence[StoredMessage]):
+    """The new messages of a large batch. The bytes of a message are mostly a view of the request that it came in, and are copied when
+    it is read: all copies together would take as much memory as the request once more.
+    """
+
+    __slots__ = ("_bodies", "_rows")
+
+    def __init__(self, rows: Sequence[StoredMessage], bodies: Sequence[Raw]) -> None:
+        """`rows` are the messages without their bytes, and `bodies` their bytes."""
+        self._rows, self._bodies = rows, bodies
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages."""
+        return sum(map(len, self._bodies))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> StoredMessage: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[StoredMessage]: ...
+    def __getitem__(self, at: int | slice) -> StoredMessage | Sequence[StoredMessage]:
+        if isinstance(at, slice):
+            return NewMessages(self._rows[at], self._bodies[at])
+        return structs.replace(self._rows[at], body=bytes(self._bodies[at]))
+
+
 class Batch(Struct, frozen=True, kw_only=True):
     """Everything that one transaction adds to a branch: messages first, then the undo, then changes in their order, then the rest."""
 
     at: float
-    messages: tuple[StoredMessage, ...] = ()
-    """Numbered from the head's `next_seq` on, without a gap."""
+    messages: Sequence[StoredMessage] = ()
+    """Numbered from the head's `next_seq` on, without a gap. Those of a large batch may be made anew whenever they are read: a store
+    reads a few of them at a time, or keeps the ones that it has read."""
     changes: tuple[InstalledCompaction, ...] = ()
     opens: Session | None = None
     """A session that the user requested: the open one is closed before its first message."""
@@ -432,6 +462,12 @@ class Batch(Struct, frozen=True, kw_only=True):
     """The title of the conversation, if it has none yet."""
     learnt: tuple[LearntValue, ...] = ()
     """Values about the model that the calls have taught. They replace those that the owner has."""
+
+    @property
+    def text_size(self) -> int:
+        """Bytes of the messages."""
+        new = self.messages
+        return new.size if isinstance(new, NewMessages) else sum(len(message.body) for message in new)
 
     @property
     def revises(self) -> bool:

@@ -761,8 +761,7 @@ class MemoryStore:
         )
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        size = sum(len(message.body) for message in batch.messages)
-        texts = await run_text_work(size, searched, batch.messages)
+        texts = await run_text_work(batch.text_size, searched, batch.messages)
         pending = PendingCommit(self._tables(seen.owner), seen)
         pending.take(batch)
         return pending.apply(texts, batch.at, batch.title)

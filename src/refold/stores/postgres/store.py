@@ -30,7 +30,7 @@ from refold.model.mask import is_clear_url
 from refold.ports.jobs import StoreNotice
 from refold.ports.records import Batch, Head, Session
 from refold.stores.sql import conversations, migrations, rows
-from refold.stores.sql.commit import check_numbers, committed, is_one_message, refuse, swapping, text_size
+from refold.stores.sql.commit import check_numbers, committed, is_one_message, refuse, swapping
 from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import (
     P,
@@ -467,7 +467,7 @@ class PostgresStore(SqlStore):
             return await super().create(head, session, title=title, at=at)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        if (asked := await run_text_work(text_size(batch), append_parameters, seen, batch)) is not None:
+        if (asked := await run_text_work(batch.text_size, append_parameters, seen, batch)) is not None:
             return committed(await self._database.write_at_once(append, seen, asked))
         return await super().commit(seen, batch)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, TypeAlias
 
 from msgspec import structs
@@ -22,6 +22,9 @@ from refold.stores.sql.search import embed, forget
 
 MOST_FORGOTTEN = 1_000
 """Blobs that one commit deletes: a conversation of an earlier version may have many more, which later commits delete."""
+
+PORTION_BYTES = 1024 * 1024
+"""Bytes of messages that are given to the database at a time: all those of a large request would be in memory once more."""
 
 Spell: TypeAlias = Callable[[Head, StoredMessage], QueryParameters]
 
@@ -67,7 +70,7 @@ def _forget_blobs(head: Head) -> Transaction[None]:
         yield "delete_blob", [{**place, "digest": row[0]} for row in older]
 
 
-def check_numbers(seen: Head, messages: tuple[StoredMessage, ...]) -> None:
+def check_numbers(seen: Head, messages: Sequence[StoredMessage]) -> None:
     if any(message.seq != seq for seq, message in enumerate(messages, seen.next_seq)):
         raise out_of_order()
 
@@ -148,13 +151,26 @@ def _naming(head: Head, title: str) -> QueryParameters:
     return {**name, "folded": rows.folded(head.conversation, title)}
 
 
-def _append(head: Head, messages: tuple[StoredMessage, ...], spell: Spell) -> Transaction[None]:
+def _append(head: Head, messages: Sequence[StoredMessage], spell: Spell) -> Transaction[None]:
     # An index keeps keys unique within a branch; the keys of messages that a fork shares are looked up.
     for message in messages if head.base else ():
         if message.key and (yield from find_key(head, message.key)) is not None:
             raise Conflict("a message with this key is there already")
-    if messages:
-        yield "add_message", [spell(head, message) for message in messages]
+    for few in _portions(messages):
+        yield "add_message", [spell(head, message) for message in few]
+
+
+def _portions(messages: Sequence[StoredMessage]) -> Iterator[list[StoredMessage]]:
+    """Yield messages in lists of a limited size, in their order."""
+    held, size = list[StoredMessage](), 0
+    for message in messages:
+        held.append(message)
+        size += len(message.body)
+        if size >= PORTION_BYTES:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 def _install(head: Head, change: InstalledCompaction, at: float) -> Transaction[Head]:
@@ -234,11 +250,6 @@ def committed(head: Head) -> Head:
     """The head of a branch after the commit; a failpoint of the durability tests."""
     reach("commit.after_commit")
     return head
-
-
-def text_size(batch: Batch) -> int:
-    """Bytes that have to be read for the index of words."""
-    return sum(len(message.body) for message in batch.messages)
 
 
 def encode_messages(seen: Head, batch: Batch) -> dict[int, QueryParameters]:

@@ -15,7 +15,7 @@ from refold.stores.sql import conversations as chats
 from refold.stores.sql import migrations
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
-from refold.stores.sql.commit import commit, committed, encode_messages, reach, text_size
+from refold.stores.sql.commit import commit, committed, encode_messages, reach
 from refold.stores.sql.queries import Driver, P, T, Transaction
 from refold.text_work import run_text_work
 
@@ -159,7 +159,7 @@ class SqlStore:
     put_setting = _writes(chats.put_setting)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        encoded = await run_text_work(text_size(batch), encode_messages, seen, batch)
+        encoded = await run_text_work(batch.text_size, encode_messages, seen, batch)
         return committed(await self._write(commit, seen, batch, lambda _, message: encoded[message.seq]))
 
     async def outline(self, owner: str, conversation: str, changes: int | None = None) -> Outline:

@@ -402,9 +402,8 @@ def _is_small(batch: Batch) -> bool:
     """True if a batch has only messages, queued or not, notes and calls, of few bytes."""
     if batch.changes or batch.embeddings or batch.undoes:
         return False
-    messages = sum(len(one.body) for one in batch.messages)
     beside = sum(len(call.reply) + len(call.receipt) for call in batch.calls) + sum(map(len, batch.blobs))
-    return messages + beside + len(batch.notes or b"") <= SMALL_BYTES
+    return batch.text_size + beside + len(batch.notes or b"") <= SMALL_BYTES
 
 
 AppendValues: TypeAlias = tuple[object, ...]
