@@ -190,7 +190,8 @@ class SummaryAttempt:
         """Ask, check, and ask again with the fault named. A repairable draft is used if the second attempt
         fails.
         """
-        source, fault, held = await self.work(self._source, asked), "", list[SummaryDraft]()
+        source: DraftSource | None = None
+        fault, held = "", list[SummaryDraft]()
         for number in range(TRIES):
             try:
                 draft = await self._ask_draft(asked, fault)
@@ -199,6 +200,8 @@ class SummaryAttempt:
                     raise
                 self._note(type(error).__name__)
                 break
+            if source is None:  # only now: a long source would be in memory for as long as the model writes
+                source = await self.work(self._source, asked)
             found = await self._check_draft(draft, source, asked, is_last_try=number + 1 == TRIES)
             if found.fault is None:
                 return TaskAnswer(found.text, found.mended)
@@ -206,6 +209,7 @@ class SummaryAttempt:
             fault = found.reason
             self._note(found.fault)
         for draft in held[:1]:
+            assert source is not None  # a draft that is held was checked
             found = await self._check_draft(draft, source, asked, is_last_try=True)
             if found.fault is None:
                 return TaskAnswer(found.text, found.mended)
@@ -418,6 +422,13 @@ class Reader:
         self, passages: Sequence[Passage], asked: PromptKind, most: int, previous: str
     ) -> TaskAnswer:
         """A summary of some passages: at once if they fit, otherwise in parts."""
+        whole = await self._at_once(passages, asked, most, previous)
+        return whole or await self._in_parts(passages, asked, most, previous)
+
+    async def _at_once(
+        self, passages: Sequence[Passage], asked: PromptKind, most: int, previous: str
+    ) -> TaskAnswer | None:
+        """A summary by one question; None if the model cannot read so much at once."""
         body = await self._work(transcript, passages)
         for is_raw in (True, False) if self._is_raw() else (False,):
             whole = TaskQuestion(body, asked, most, previous, is_raw=is_raw)
@@ -425,7 +436,7 @@ class Reader:
                 continue
             with suppress(ContextOverflow):
                 return await self.attempt.answer(whole)
-        return await self._in_parts(passages, body, asked, most, previous)
+        return None
 
     def _is_raw(self) -> bool:
         """True if the messages themselves may be sent: only if they are the whole source, summarised in one
@@ -438,7 +449,7 @@ class Reader:
         return self.attempt.size_of(asked) + asked.most <= int(self.window * MARGIN)
 
     async def _in_parts(
-        self, passages: Sequence[Passage], body: str, asked: PromptKind, most: int, previous: str
+        self, passages: Sequence[Passage], asked: PromptKind, most: int, previous: str
     ) -> TaskAnswer:
         """Summarise part by part, then merge. A previous summary that is too long itself is the oldest part."""
         most = min(most, self.window // SUMMARY_PART)
@@ -450,6 +461,7 @@ class Reader:
             return whole
         answers = [*before, *await self._parts(passages, "turn" if asked == "turn" else "fresh")]
         last: PromptKind = "turn" if asked == "turn" else "update" if previous else "merge"
+        body = await self._work(transcript, passages)
         return await self._merge_all(answers, TaskQuestion("", last, most, previous, facts=body))
 
     async def _in_one_chunk(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -103,18 +102,28 @@ WORDS_PER_TOKEN = 0.6
 """A conservative estimate over languages: an answer that ends early is better than one that is cut off."""
 
 
+_LONG_PASSAGE = 64 * 1024
+"""Characters of a passage above which its text is made again instead of kept: a summary of some megabytes would hold all of them a
+second time."""
+
+
 class Passage(Struct, frozen=True, dict=True):
     """A message of a transcript, and its number in the branch."""
 
     number: int
     message: Message
 
-    @cached_property
+    @property
     def text(self) -> str:
-        """The message as text, with its role and its handle. Cached: a transcript is measured, divided and
+        """The message as text, with its role and its handle. Cached, unless it is long: a transcript is measured, divided and
         sent.
         """
-        return _entry(self)
+        text: str | None = self.__dict__.get("text")
+        if text is None:
+            text = _entry(self)
+            if len(text) <= _LONG_PASSAGE:
+                self.__dict__["text"] = text
+        return text
 
 
 def transcript(passages: Iterable[Passage]) -> str:

@@ -240,6 +240,9 @@ _FORMS = (
 _SHORTEST = 15
 """Characters of the shortest form, hint included. No form holds a blank, so hints are looked for in the words
 of this length only: half of a text or less."""
+_PORTION = 64 * 1024
+"""Characters that are split into words at a time."""
+_ANY_SPACE = re.compile(r"\s")
 KINDS = frozenset(
     (*(kind for kind, _, _ in _FORMS), "signature", "token", "cookie", "password", "private key", "secret")
 )
@@ -307,7 +310,7 @@ def find_by_form(text: str, low: str) -> Iterator[Secret]:
     """Yield every secret of a text that has a form of its own; `low` is the text in lower case."""
     if "PRIVATE KEY" in text or "Private-Lines" in text:
         yield from _private_keys(text)
-    words = " ".join([word for word in text.split() if len(word) >= _SHORTEST])
+    words = " ".join(_long_words(text))
     hinted = [number for hint, number in _FORM_HINTS if hint in words] if words else ()
     for number in dict.fromkeys(hinted):
         kind, _, form = _FORMS[number]
@@ -316,6 +319,17 @@ def find_by_form(text: str, low: str) -> Iterator[Secret]:
         kind, _, pattern, holds = _PLACES[number]
         found = (match for match in pattern.finditer(text) if holds(match))
         yield from (Secret(kind, *match.span("secret")) for match in found)
+
+
+def _long_words(text: str) -> list[str]:
+    """Return the words that are long enough for a form. All words at once would take ten times the memory of a long text."""
+    found, start = list[str](), 0
+    while start < len(text):
+        end = _ANY_SPACE.search(text, start + _PORTION)
+        stop = end.start() if end else len(text)
+        found += [word for word in text[start:stop].split() if len(word) >= _SHORTEST]
+        start = stop
+    return found
 
 
 def _is_word_start(match: re.Match[str]) -> bool:

@@ -81,7 +81,11 @@ def _pieces(text: str) -> Iterator[str]:
 
 def spaced(text: str) -> str:
     """Return a text in the form in which it is indexed."""
-    return " ".join(words(text))
+    if len(text) <= _STEP:
+        return " ".join(_words(text))
+    # Piece by piece: a list of all words would take ten times the memory of a long text.
+    pieces = (" ".join(_words(piece)) for piece in _pieces(text))
+    return " ".join([piece for piece in pieces if piece])
 
 
 def phrases(query: str) -> list[Phrase]:

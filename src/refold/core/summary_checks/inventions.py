@@ -238,6 +238,8 @@ def _shown(value: Fraction) -> str:
 
 _WORD = rf"[^\W{CJK}]"
 TOKEN = re.compile(rf"{_WORD}+(?:[-./@+%\\]{{1,4}}{_WORD}+)*")
+_PORTION = 64 * 1024
+"""Characters in which tokens are searched at a time."""
 JOINTS = re.compile(r"[-./@+%\\]+")
 _CODE = re.compile(r"`([^`\n]{1,160})`")
 _PLURAL = re.compile(r"[A-Z]{2,}(?:s|en|e)?|\w+Innen")
@@ -452,13 +454,26 @@ def known_of(*shown: str, asked: str = "") -> KnownNames:
     except handles.
     """
     told = normalize("NFKC", "\n".join(shown))
-    escaped = (line for line in told.splitlines() if "\\" in line)
-    told = "\n".join((told, *(_ESCAPED.sub(_unescaped, line) for line in escaped)))
+    if "\\" in told:
+        escaped = (line for line in told.splitlines() if "\\" in line)
+        told = "\n".join((told, *(_ESCAPED.sub(_unescaped, line) for line in escaped)))
     found = set(_HANDLE.findall(told))
     handles = frozenset(found | {handle.partition(".")[0] for handle in found})
     told = f"{told}\n{_HANDLE.sub(' ', asked)}"
-    names = frozenset(map(_folded, set(TOKEN.findall(told))))
-    return KnownNames(handles, names, numbers_of(told))
+    return KnownNames(handles, frozenset(map(_folded, _tokens_of(told))), numbers_of(told))
+
+
+def _tokens_of(text: str) -> set[str]:
+    """Return the tokens of a text, each once. Some lines at a time: a list of them all would take ten times the memory of a long
+    text.
+    """
+    found, start = set[str](), 0
+    while start < len(text):
+        end = text.find("\n", start + _PORTION)
+        stop = end if end >= 0 else len(text)
+        found.update(TOKEN.findall(text, start, stop))
+        start = stop
+    return found
 
 
 def invented(text: str, known: KnownNames) -> tuple[str, ...]:
