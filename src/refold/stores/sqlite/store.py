@@ -31,7 +31,7 @@ from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, reach, refuse
 from refold.stores.sql.migrations import Tables
-from refold.stores.sql.queries import P, SqlDialect, T, Transaction, load
+from refold.stores.sql.queries import P, QueryParameters, SqlDialect, T, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite.file import PATIENCE_S, copy_to, find_faults, open_reader, store_error, wipe
 from refold.stores.sqlite.writer import (
@@ -449,14 +449,19 @@ def _index_some() -> Transaction[bool]:
     found = yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
     if not found:
         return False
-    spelt = [
-        {"id": which, "scope": scope(owner, conversation), "words": words}
-        for owner, conversation, which, wire, body in found
-        if (words := spaced(said(wire, body)))
-    ]
+    spelt, newest = list[QueryParameters](), dict[int, QueryParameters]()
+    while found:  # the bytes of each are dropped before the next: one may have megabytes
+        owner, conversation, which, wire, body = found.pop(0)
+        text = said(wire, body)
+        del body
+        if words := spaced(text):
+            spelt.append({"id": which, "scope": scope(owner, conversation), "words": words})
+        newest[which >> 32] = {
+            "id": which
+        }  # the last message of each branch: the rows are in the order of their branches
+        del text, words
     yield "index_words", spelt
-    # The last message of each branch: the rows are in the order of their branches.
-    yield "note_indexed", list({row[2] >> 32: {"id": row[2]} for row in found}.values())
+    yield "note_indexed", list(newest.values())
     return (yield from _is_behind(0))
 
 

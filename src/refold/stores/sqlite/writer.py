@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -19,7 +19,7 @@ import apsw
 
 from refold.model.errors import StoreError
 from refold.stores.sql.commit import reach
-from refold.stores.sql.queries import QueryStep, T, TableRow, Transaction, load
+from refold.stores.sql.queries import QueryParameters, QueryStep, T, TableRow, Transaction, load
 from refold.stores.sqlite.file import open_writer, patiently, prepare
 
 # Worker threads with one queue, each with its own connection. Jobs run in the order of their
@@ -403,6 +403,21 @@ def _do_apart(cursor: apsw.Cursor, job: Job) -> JobOutcome:
 def _ask(handle: SqlHandle, step: QueryStep) -> list[TableRow]:
     name, parameters = step
     statement = load("sqlite")[name]
+    keeps = name not in _WITH_CONTENT or not _is_large(parameters)
     if isinstance(parameters, dict):  # several times as fast as a check for Mapping
-        return handle.execute(statement, parameters).fetchall()
-    return list(handle.executemany(statement, parameters))
+        return handle.execute(statement, parameters, can_cache=keeps).fetchall()
+    return list(handle.executemany(statement, parameters, can_cache=keeps))
+
+
+_WITH_CONTENT = frozenset(
+    {"add_message", "install_compaction", "put_summary", "add_blob", "add_reply", "index_words"}
+)
+_LARGE = 256 * 1024
+
+
+def _is_large(parameters: QueryParameters | Sequence[QueryParameters]) -> bool:
+    """True if a statement with these parameters must not be kept for its next use: it would keep their bytes until then."""
+    rows = [parameters] if isinstance(parameters, Mapping) else parameters
+    return any(
+        isinstance(value, bytes | str) and len(value) > _LARGE for row in rows for value in row.values()
+    )
