@@ -135,9 +135,9 @@ class FactLog:
         """The number of messages of the assistant that hold each term."""
         self.spread: list[int] = []
         """The number of messages that hold each term."""
-        self.asked: list[bool] = []
+        self.asked = bytearray()
         """Whether the user has said each term."""
-        self.standing: list[float] = []
+        self.standing = array("d")
         """The value of each term times its odds of being needed again, without its age."""
         self.messages: list[IndexedMessage] = []
         self.pieces: list[Piece] = []
@@ -251,7 +251,7 @@ class FactLog:
                     used[term] += 1
                 elif by_user:
                     asked[term] = True
-                case = used[term], spread[term] > 1, asked[term]
+                case = used[term], spread[term] > 1, asked[term] > 0
                 standing[term] = values[term] * (odds.get(case) or self._odds_of(*case))
 
     def _add_new_terms(self, position: int, *, used: bool, asked: bool) -> None:
@@ -260,8 +260,8 @@ class FactLog:
         self.last += [position] * len(new)
         self.spread += [1] * len(new)
         self.used += [int(used)] * len(new)
-        self.asked += [asked] * len(new)
-        self.standing += [value * odds for value in new]
+        self.asked.extend([asked] * len(new))
+        self.standing.extend([value * odds for value in new])
 
     def _odds_of(self, used: int, is_repeated: bool, is_asked: bool) -> float:
         odds = self.weights.standing(used, is_repeated=is_repeated, is_asked=is_asked)
@@ -321,7 +321,7 @@ class FactLog:
         self.phrases = {pair: number for pair, number in other.phrases.items() if number < count}
         self.values = other.values[:count]
         self.last, self.used, self.spread = [0] * count, [0] * count, [0] * count
-        self.standing, self.asked = [0.0] * count, [False] * count
+        self.standing, self.asked = array("d", bytes(8 * count)), bytearray(count)
 
 
 def _seq(message: IndexedMessage) -> int:
@@ -368,6 +368,8 @@ _PROMISES = 8
 count."""
 _LEAST_PROMISE = -166
 """The promise of a piece without any term is -165, and none comes near 89."""
+_SHARED = tuple(range(-256, 0))
+"""One object for each promise, at its own index: an object for each piece would be a tenth of the memory of the index."""
 _SHORTEST_PART = 40
 """Characters of each part of a message with very many parts."""
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
@@ -509,6 +511,7 @@ def _pieces_of(
             known, own = len(values), log.read(text)
             worth = sum([values[term] if term >= known else known_share * values[term] for term in own])
             promise = int(_PROMISES * ln(1e-9 + factor * worth / (len(text) + 10)))
+            promise = _SHARED[promise] if -len(_SHARED) <= promise < 0 else promise
             yield Piece(number, seq, part, index, text, own, promise, line, is_spaced, said[part][0])
             number += 1
 
