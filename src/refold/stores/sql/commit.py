@@ -23,7 +23,7 @@ from refold.stores.sql.search import embed, forget
 MOST_FORGOTTEN = 1_000
 """Blobs that one commit deletes: a conversation of an earlier version may have many more, which later commits delete."""
 
-PORTION_BYTES = 1024 * 1024
+PORTION_BYTES = 256 * 1024
 """Bytes of messages that are given to the database at a time: all those of a large request would be in memory once more."""
 
 Spell: TypeAlias = Callable[[Head, StoredMessage], QueryParameters]
