@@ -1,5 +1,8 @@
+import random
+
 import pytest
 
+from refold.core.summary_checks import inventions
 from refold.core.summary_checks.inventions import Day, find_days, find_numbers, is_small, numbers_of
 
 
@@ -74,3 +77,29 @@ def test_a_year_may_be_said_elsewhere():
     assert numbers_of("on May 1 (it is 2024)").has_day(Day(5, 1, 2024))
     assert not numbers_of("on May 1").has_day(Day(5, 1, 2024))
     assert list(find_days("section 13.13.2024 and 99/99/2024, may 77")) == []
+
+
+@pytest.mark.parametrize("portion", [7, 20, 37])
+def test_days_in_a_long_text_are_found_in_portions(monkeypatch, portion):
+    chance = random.Random(portion)
+    said = [
+        "2024-01-02",
+        "3 March 2021",
+        "March 3rd, 2020",
+        "12.03.2024",
+        "2024年3月5日",
+        "May  5",
+        "1 May 5",
+        "12",
+        "of",
+        "\n",
+    ]
+    texts = [
+        "".join(f"{word}{chance.choice(['', ' ', chr(10)])}" for word in chance.choices(said, k=60))
+        for _ in range(50)
+    ]
+    whole = [list(find_days(text)) for text in texts]
+    monkeypatch.setattr(inventions, "_PORTION", portion)
+
+    assert [list(find_days(text)) for text in texts] == whole
+    assert any(whole)

@@ -68,6 +68,12 @@ _MONTH_DAY = re.compile(
 _FAR_EASTERN_DATE = re.compile(r"(?:(\d{4})\s?[年년]\s?)?(\d{1,2})\s?[月월]\s?(\d{1,2})\s?[日일号號]")
 
 
+_LONGEST_DATE = 64
+"""Characters; the longest match of these patterns has half as many."""
+_PORTION = 64 * 1024
+"""Characters of a long text in which dates and tokens are searched at a time."""
+
+
 class Day(Struct, frozen=True):
     month: int
     day: int
@@ -138,7 +144,7 @@ def find_numbers(text: str) -> Iterator[Number]:
 
 def find_days(text: str) -> Iterator[tuple[Day, int, int]]:
     """Yield every date with its start and end. A date in digits may mean two days."""
-    for match in _NUMERIC_DATE.finditer(text):
+    for match in _matches(_NUMERIC_DATE, text):
         year, _, month, day, first, _, second, last = match.groups()
         pairs = (
             [(int(month), int(day), year)]
@@ -148,14 +154,29 @@ def find_days(text: str) -> Iterator[tuple[Day, int, int]]:
         for one, other, named in pairs:
             if _is_day(one, other):
                 yield Day(one, other, int(named)), *match.span()
-    for match in _FAR_EASTERN_DATE.finditer(text):
+    for match in _matches(_FAR_EASTERN_DATE, text):
         if _is_day(int(match[2]), int(match[3])):
             yield Day(int(match[2]), int(match[3]), int(match[1] or 0)), *match.span()
     for pattern, month_at, day_at in ((_DAY_MONTH, 2, 1), (_MONTH_DAY, 1, 2)):
-        for match in pattern.finditer(text):
+        for match in _matches(pattern, text):
             number = _MONTH_OF.get(match[month_at].lower(), 0)
             if _is_day(number, int(match[day_at])):
                 yield Day(number, int(match[day_at]), int(match[3] or 0)), *match.span()
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of the pattern of a date. A portion at a time: one call over megabytes of text without dates would hold the
+    interpreter's lock all the while.
+    """
+    start = 0
+    while start < len(text):
+        stop = start + _PORTION
+        for match in pattern.finditer(text, start, stop + _LONGEST_DATE):
+            if match.start() >= stop:
+                break
+            yield match
+            start = match.end()
+        start = max(start, stop)
 
 
 def is_small(number: Number) -> bool:
@@ -238,8 +259,6 @@ def _shown(value: Fraction) -> str:
 
 _WORD = rf"[^\W{CJK}]"
 TOKEN = re.compile(rf"{_WORD}+(?:[-./@+%\\]{{1,4}}{_WORD}+)*")
-_PORTION = 64 * 1024
-"""Characters in which tokens are searched at a time."""
 JOINTS = re.compile(r"[-./@+%\\]+")
 _CODE = re.compile(r"`([^`\n]{1,160})`")
 _PLURAL = re.compile(r"[A-Z]{2,}(?:s|en|e)?|\w+Innen")
