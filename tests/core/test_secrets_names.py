@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from refold.core.secrets import redact
+from refold.core import secrets
+from refold.core.secrets import find_secrets, redact
 
 P, R = "hunter2222", "a8f5f167f44f4964e6c998dee827110c"
 SECRETS = [
@@ -168,3 +171,26 @@ def test_a_number_is_a_secret_where_people_type_one(said):
 @pytest.mark.parametrize("said", HARMLESS)
 def test_code_and_prose_about_secrets_stay(said):
     assert redact(said) == said
+
+
+@pytest.mark.parametrize("portion", [23, 41])
+def test_logins_in_a_long_text_are_found_in_portions(monkeypatch, portion):
+    chance = random.Random(portion)
+    said = [
+        "login as bob / hunter22x",
+        "credentials: root,abc123def",
+        "creds are x|yyyyyy1",
+        "log in",
+        "word",
+        "login: ",
+        "/",
+        "\n",
+    ]
+    texts = [
+        "".join(f"{one}{chance.choice(['', ' '])}" for one in chance.choices(said, k=40)) for _ in range(50)
+    ]
+    whole = [find_secrets(text) for text in texts]
+    monkeypatch.setattr(secrets, "_PORTION", portion)
+
+    assert [find_secrets(text) for text in texts] == whole
+    assert all(whole)
