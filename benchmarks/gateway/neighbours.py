@@ -28,6 +28,8 @@ MOST_S = 300.0
 """Time limit of one load."""
 AFTER_S = 1.0
 """Time that the small client continues afterwards: summaries are written in the background."""
+WARM_S = 3 * SUMMARY_S
+"""Time until the summary of the first compaction has been written, with a second attempt, and checked."""
 _WRITER = Writer(11)
 _CHUNK = _WRITER.prose(400 * KB)
 
@@ -118,6 +120,10 @@ def measure(
 ) -> dict[str, dict[str, object]]:
     """The time of small requests alone, and during each load; the memory that the load takes."""
     found: dict[str, dict[str, object]] = {}
+    report("a first compaction, which loads the tables of the process")
+    for one in many(121, 10 * KB):
+        _send(proxy.port, one, "first")
+    time.sleep(WARM_S)
     with Client(proxy.port) as client:
         alone = list(_asked(client, lambda: False, seconds=3.0))
     found["alone"] = {"name": "by themselves", **_figures(alone)}
