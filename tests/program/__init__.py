@@ -2,8 +2,9 @@
 
 Most of the processor time of `python -m refold` is spent on imports and on compiling patterns. `command()` is what to put
 before the arguments instead: a small process (`launch.py`) that asks a server (`server.py`) for a copy of itself. The server
-has the modules in memory and forks; the copy gets the small process's arguments, environment, folder, stdin, stdout and stderr.
-The small process hands on signals and ends as the copy ends. Whoever kills it kills the copy.
+has the modules in memory and forks; the copy gets the small process's arguments, environment, folder, stdin, stdout and stderr,
+and where stdin is a terminal that nobody has, it leads the session of that. The small process hands on signals and ends as the
+copy ends. Whoever kills it kills the copy.
 
 Tests of imports, of options of Python, of memory or of the moment of a kill start `python -m refold` itself, and so do
 `tests/e2e/test_cli.py` and `tests/test_main.py` for the commands in general.

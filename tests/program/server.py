@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import fcntl
 import gc
 import os
 import runpy
@@ -10,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+import termios
 import threading
 import time
 from contextlib import suppress
@@ -20,7 +22,10 @@ from typing import NamedTuple
 MODULES = (
     *("refold.cli.main", "refold.cli.output", "refold.cli.settings", "refold.cli.store_access"),
     *("refold.gateway.server", "refold.gateway.app", "refold.stores.sqlite", "refold.stores.memory"),
-    *("refold.replay", "refold.demo", "typer._adapters", "rich.console"),
+    *("refold.replay", "refold.demo", "typer._adapters", "typer._click.decorators", "rich.console"),
+    *("refold.stores.sqlite.store", "refold.stores.postgres.store", "concurrent.futures.thread"),
+    *("refold.chat.chat", "refold.terminal.screen", "refold.terminal.dialogue", "refold.terminal.event_text"),
+    *("refold.dashboard.acts", "prometheus_client", "opentelemetry.trace", "opentelemetry.metrics", "uvloop"),
 )
 """What most commands import. A command imports what is not here itself."""
 MAX_BYTES = 1 << 20
@@ -104,11 +109,23 @@ def become(start: Start) -> None:
     sys.stdin = sys.__stdin__ = utf8(0)
     sys.stdout = sys.__stdout__ = utf8(1, "w")
     sys.stderr = sys.__stderr__ = utf8(2, "w", errors="backslashreplace", buffering=1)
+    if os.isatty(0):
+        take_terminal()
     os.chdir(start.folder)
     os.environ.clear()
     os.environ.update(start.environ)
     time.tzset()
     sys.argv = ["refold", *start.args]
+
+
+def take_terminal() -> None:
+    """Make the terminal on stdin that of a session of this process, so that Ctrl-C is a signal for it, also where a shell
+    ran the tests in the background, and so lets them ignore it. The terminal of another session stays there.
+    """
+    os.setsid()
+    with suppress(PermissionError):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def collect_ended(*, must_wait: bool = False) -> None:

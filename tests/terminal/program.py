@@ -23,6 +23,7 @@ from typing import Self
 import pyte
 
 from refold.testing import Received, Say, say
+from tests.program import command
 
 SCRIPT = str(Path(sysconfig.get_path("scripts")) / "refold")
 PATIENCE_S = 30.0
@@ -49,20 +50,22 @@ def _take_terminal() -> None:
 
 
 class Program:
-    """`refold chat` in a terminal of 80 columns and 24 rows."""
+    """`refold chat` in a terminal of 80 columns and 24 rows. `is_script` starts the installed script, which imports
+    everything again, instead of a copy, which takes the terminal itself: see `tests/program`.
+    """
 
-    def __init__(self, *args: str, columns: int = 80, **environ: str) -> None:
+    def __init__(self, *args: str, columns: int = 80, is_script: bool = False, **environ: str) -> None:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
         self.process = subprocess.Popen(
-            [SCRIPT, "chat", *args],
+            [*([SCRIPT] if is_script else command()), "chat", *args],
             env={**kept, "TERM": "xterm-256color", **environ},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509
+            preexec_fn=_take_terminal if is_script else None,  # noqa: PLW1509
         )
         os.close(theirs)
         self._terminal, self.raw = ours, ""
@@ -121,7 +124,8 @@ class Program:
         return "\n".join([*self._above, *(line.rstrip() for line in self._screen.display)])
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
+        """Kill the program, which leads the group of processes that the terminal is for, and wait until it is gone."""
+        os.kill(os.tcgetpgrp(self._terminal), signal.SIGKILL)
         self.process.wait()
 
     def leave(self) -> int:

@@ -32,8 +32,8 @@ def program(request, tmp_path, monkeypatch):
     monkeypatch.setenv("REFOLD_STORE", url)
     monkeypatch.chdir(tmp_path)
 
-    def start(server, *args, **environ):
-        return Program("vik", "--model", f"m-1@{server.url}/v1", "--window", "32000", *args, **environ)
+    def start(server, *args, **more):
+        return Program("vik", "--model", f"m-1@{server.url}/v1", "--window", "32000", *args, **more)
 
     yield start
     if is_postgres:
@@ -49,7 +49,7 @@ def texts(received):
 
 def test_a_reply_streams_as_markdown_and_the_status_line_follows(program):
     reply = "# Tides\n\nThe water is **low**.\n\n```python\nlevel = 501\n```"
-    with ScriptedUpstream(reply) as server, program(server) as chat:
+    with ScriptedUpstream(reply) as server, program(server, is_script=True) as chat:
         chat.see("/help lists the commands")
         chat.see("m-1  ░░░░░░░░░░")
         chat.enter("How is the water?")
@@ -433,7 +433,7 @@ def test_exit_leaves_and_what_was_received_is_kept(program, capsys):
 
 def test_without_prompt_toolkit_the_way_is_told(program, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['prompt_toolkit'] = None\n")
-    with ScriptedUpstream() as server, program(server, PYTHONPATH=str(tmp_path)) as chat:
+    with ScriptedUpstream() as server, program(server, is_script=True, PYTHONPATH=str(tmp_path)) as chat:
         assert chat.wait() == 2
         shown = " ".join(chat.shown().split())
         assert "error: the chat in a terminal needs the extra 'chat'" in shown
