@@ -5,6 +5,7 @@ module imports. The checks of the shape use it, on the project and on sources th
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,8 +24,15 @@ def module_name(path: Path, root: Path = SOURCE) -> str:
 
 
 @cache
+def parse(path: Path) -> ast.Module:
+    """The syntax tree of a file of the source. It is made once and kept: all of them are a million objects."""
+    return ast.parse(path.read_bytes())
+
+
+@cache
 def project() -> Sources:
-    found = {module_name(path): ast.parse(path.read_bytes()) for path in sorted(SOURCE.rglob("*.py"))}
+    found = {module_name(path): parse(path) for path in sorted(SOURCE.rglob("*.py"))}
+    gc.freeze()  # so that the garbage collector does not go through the trees again and again
     return MappingProxyType(found)
 
 

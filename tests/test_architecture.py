@@ -8,20 +8,14 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.source_names import ROOT, SOURCE, Resolver, package_of, resolver, with_planted
+from tests.source_names import ROOT, SOURCE, Resolver, package_of, parse, resolver, with_planted
 
 MODULES = sorted(SOURCE.rglob("*.py"))
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
-
-
-@cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_bytes())
 
 
 def name_of(path: Path) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refold.config.tree import all_keys
-from tests.source_names import Resolver, package_of, resolver, with_planted
+from tests.source_names import Resolver, package_of, project, resolver, with_planted
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "refold"
@@ -22,14 +22,6 @@ SPAN = re.compile(r"`([^`\n]+)`")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 CLASS = re.compile(r"[A-Z]\w*[a-z]\w*")
 ROW = re.compile(r"^\| (?!word \||---)(.+?) \| (.+) \| (.+?) \|$", re.MULTILINE)
-
-
-@cache
-def modules() -> dict[str, ast.Module]:
-    """The modules of the project by their full names."""
-    parts = {path: path.relative_to(SOURCE).with_suffix("").parts for path in SOURCE.rglob("*.py")}
-    names = {path: ".".join(("refold", *part)).removesuffix(".__init__") for path, part in parts.items()}
-    return {name: ast.parse(path.read_bytes()) for path, name in names.items()}
 
 
 def bound(node: ast.AST) -> set[str]:
@@ -47,14 +39,14 @@ def bound(node: ast.AST) -> set[str]:
 
 @cache
 def names_in(module: str) -> set[str]:
-    return set().union(*map(bound, modules()[module].body))
+    return set().union(*map(bound, project()[module].body))
 
 
 @cache
 def classes() -> dict[str, set[str]]:
     """The members of every class by its name: methods, fields, and the attributes that its methods set."""
     found: dict[str, set[str]] = {}
-    for tree in modules().values():
+    for tree in project().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 members = set().union(*map(bound, node.body))
@@ -74,9 +66,9 @@ def is_there(name: str) -> bool:
     if first in classes() and member.count(".") == 0:
         return member in classes()[first]
     whole = f".{name}"
-    if any(f".{module}".endswith(whole) for module in modules()):
+    if any(f".{module}".endswith(whole) for module in project()):
         return True
-    for module in modules():
+    for module in project():
         for split in range(1, name.count(".") + 1):
             parts = name.split(".")
             if not f".{module}".endswith("." + ".".join(parts[:split])):
@@ -96,7 +88,7 @@ def unknown_names(text: str) -> list[str]:
             continue
         if DOTTED.fullmatch(name) and not name.endswith((".md", ".sql", ".toml", ".json", ".yml")):
             unknown += [] if is_there(name) else [name]
-        elif CLASS.fullmatch(name) and not any(name in names_in(module) for module in modules()):
+        elif CLASS.fullmatch(name) and not any(name in names_in(module) for module in project()):
             unknown.append(name)
     return unknown
 
@@ -153,7 +145,7 @@ def rows() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_a_word_of_the_glossary_lives_where_its_row_says(row):
     words, meaning, place = row
-    homes = [name for name in SPAN.findall(place) if name in modules()]
+    homes = [name for name in SPAN.findall(place) if name in project()]
 
     assert meaning
     assert homes, f"the last column names no module: {place}"
