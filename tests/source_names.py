@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import gc
 from collections.abc import Iterator, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,6 +27,12 @@ def module_name(path: Path, root: Path = SOURCE) -> str:
 def parse(path: Path) -> ast.Module:
     """The syntax tree of a file of the source. It is made once and kept: all of them are a million objects."""
     return ast.parse(path.read_bytes())
+
+
+@lru_cache(maxsize=1_000)
+def nodes_of(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Every node of a module. Walking through a tree takes longer than anything that is done with its nodes."""
+    return tuple(ast.walk(tree))
 
 
 @cache
@@ -52,7 +58,7 @@ def package_of(name: str) -> str:
 
 def imports_in(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Pairs of a local name and the full name that an import binds it to."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (alias.asname, alias.name) if alias.asname else (alias.name.split(".")[0],) * 2
@@ -79,8 +85,8 @@ def full_name(expression: ast.expr | None, known: Mapping[str, str]) -> str:
 def names_bound(module: str, tree: ast.Module) -> dict[str, str]:
     """The full names that the names of a module stand for: imports, classes, and assignments of one to another."""
     known = dict(imports_in(module, tree))
-    known |= {node.name: f"{module}.{node.name}" for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-    for node in ast.walk(tree):
+    known |= {node.name: f"{module}.{node.name}" for node in nodes_of(tree) if isinstance(node, ast.ClassDef)}
+    for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             whole = full_name(node.value, known)
             if whole and whole != known.get(node.targets[0].id):
@@ -120,7 +126,7 @@ class Resolver:
         """The classes by their full names, each with those of its bases that are the project's own."""
         found: dict[str, list[str]] = {}
         for module, tree in self.sources.items():
-            for node in ast.walk(tree):
+            for node in nodes_of(tree):
                 if isinstance(node, ast.ClassDef):
                     bases = [self.home(full_name(base, self.names[module])) for base in node.bases]
                     own = [base for base in bases if base.startswith("refold.")]
@@ -133,7 +139,7 @@ class Resolver:
             names = {whole for _, whole in imports_in(module, tree)}
             reached = {
                 full_name(node, self.names[module])
-                for node in ast.walk(tree)
+                for node in nodes_of(tree)
                 if isinstance(node, ast.Attribute)
             }
             for name in sorted(names | reached):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_names import ROOT, SOURCE, Resolver, package_of, parse, resolver, with_planted
+from tests.source_names import ROOT, SOURCE, Resolver, nodes_of, package_of, parse, resolver, with_planted
 
 MODULES = sorted(SOURCE.rglob("*.py"))
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
@@ -23,7 +23,7 @@ def name_of(path: Path) -> str:
 
 
 def imported_modules(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -86,7 +86,7 @@ def classes_named_by_verbs(trees: Iterable[ast.Module]) -> set[str]:
     found = {
         node.name
         for tree in trees
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not is_happening(node)
     }
     last = {name: (re.findall("[A-Z][a-z]*", name) or [name])[-1].lower() for name in found}
@@ -196,7 +196,7 @@ def test_no_module_outside_of_the_presets_names_a_preset():
         if "presets" in path.parts:
             continue
         words = set()
-        for node in ast.walk(parse(path)):
+        for node in nodes_of(parse(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 words.add(node.value.lower())
             elif isinstance(node, ast.Name | ast.FunctionDef | ast.ClassDef):

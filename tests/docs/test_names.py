@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refold.config.tree import all_keys
-from tests.source_names import Resolver, package_of, project, resolver, with_planted
+from tests.source_names import Resolver, nodes_of, package_of, project, resolver, with_planted
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "refold"
@@ -47,7 +47,7 @@ def classes() -> dict[str, set[str]]:
     """The members of every class by its name: methods, fields, and the attributes that its methods set."""
     found: dict[str, set[str]] = {}
     for tree in project().values():
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.ClassDef):
                 members = set().union(*map(bound, node.body))
                 members |= {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
