@@ -10,7 +10,7 @@ import ast
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -115,49 +115,60 @@ def _uses() -> dict[tuple[str, str], set[str]]:
     """The use of the pattern under each name of a module: the methods that are called on it, in any module."""
     uses: dict[tuple[str, str], set[str]] = {}
     for module in modules():
-        nodes = _nodes(module)
-        owners = {name: (module.__name__, name) for name in vars(module)}
-        for node in nodes:
-            if isinstance(node, ast.ImportFrom):
-                owners |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
-        around = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
-        for node in nodes:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in owners:
-                use = _use(node, around)
-                if use:
-                    uses.setdefault(owners[node.id], set()).add(use)
+        for owner, use in _source(module).uses:
+            uses.setdefault(owner, set()).add(use)
     return uses
 
 
-def _use(name: ast.Name, around: dict[int, ast.AST]) -> str:
+def _uses_in(module: ModuleType, nodes: Sequence[ast.AST]) -> Iterator[tuple[tuple[str, str], str]]:
+    """The uses of names of a module or of what it imports, each with the module that the name is of."""
+    owners = {name: (module.__name__, name) for name in vars(module)}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            owners |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
+    methods = {id(node.value): node for node in nodes if isinstance(node, ast.Attribute)}
+    called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in owners:
+            method = methods.get(id(node))
+            if use := _use(method, called.get(id(method))):
+                yield owners[node.id], use
+
+
+def _use(method: ast.Attribute | None, call: ast.Call | None) -> str:
     """The method that is called on a named pattern; `search` if it is unknown."""
-    method = around[id(name)]
-    if not isinstance(method, ast.Attribute):
+    if method is None:
         return "search"
     if method.attr not in CALLS:
         return ""
-    call = around[id(method)]
-    places = call.args[1:2] if isinstance(call, ast.Call) and call.func is method else []
+    places = call.args[1:2] if call else []
     # With a place to begin at, which is not the beginning, it is tried at many of them.
     is_once = all(isinstance(place, ast.Constant) and place.value == 0 for place in places)
     return method.attr if method.attr in ONCE and is_once else "search"
 
 
+class _Source(NamedTuple):
+    """What is read from the syntax tree of a module, which is not kept: all trees are a million objects."""
+
+    uses: tuple[tuple[tuple[str, str], str], ...]
+    calls: tuple[Call, ...]
+
+
 @cache
-def _nodes(module: ModuleType) -> tuple[ast.AST, ...]:
-    """The syntax tree of a module, walked once."""
-    return tuple(ast.walk(ast.parse(Path(module.__file__).read_bytes())))
+def _source(module: ModuleType) -> _Source:
+    nodes = tuple(ast.walk(ast.parse(Path(module.__file__).read_bytes())))
+    return _Source(tuple(_uses_in(module, nodes)), tuple(_calls_in(module, nodes)))
 
 
 @cache
 def calls() -> tuple[Call, ...]:
     """Every call of a function of `re` in the source."""
-    return tuple(call for module in modules() for call in _calls_in(module))
+    return tuple(call for module in modules() for call in _source(module).calls)
 
 
-def _calls_in(module: ModuleType) -> Iterator[Call]:
+def _calls_in(module: ModuleType, nodes: Sequence[ast.AST]) -> Iterator[Call]:
     path = Path(module.__file__)
-    for node in _nodes(module):
+    for node in nodes:
         is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
         if (
             not is_call
