@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from contextlib import suppress
+from functools import cache
 
 import msgspec
 import pytest
@@ -30,10 +31,17 @@ HANG = threading.Event()
 
 @pytest.fixture(autouse=True)
 def no_thread_stays():
-    """Calls that hang end with their test."""
+    """Calls that hang end with their test, and so does the gigabyte."""
     HANG.clear()
     yield
     HANG.set()
+    gigabyte.cache_clear()
+
+
+@cache
+def gigabyte() -> str:
+    """One text for all calls of a test: filling the memory takes longer than all that is done with it."""
+    return "x" * 1_000_000_000
 
 
 # What hostile code does. Each function is a stage, a filter and a trigger: it takes anything.
@@ -64,7 +72,7 @@ def returns_no_unicode(*_):
 
 
 def returns_a_gigabyte(*_):
-    return "x" * 1_000_000_000
+    return gigabyte()
 
 
 class Trap(dict):
@@ -457,7 +465,7 @@ def empty_message(request):
 
 
 def flood(request):
-    return RequestChange(messages={1: {**request.messages[1], "content": "x" * 1_000_000_000}})
+    return RequestChange(messages={1: {**request.messages[1], "content": gigabyte()}})
 
 
 def flood_fields(request):
@@ -694,7 +702,7 @@ async def test_a_response_filter_that_changes_what_it_was_shown_changes_no_answe
 
 @pytest.mark.parametrize("point", ["on_request", "on_response"])
 async def test_a_refusal_of_a_gigabyte_is_cut(point):
-    refusal = "x" * 1_000_000_000
+    refusal = gigabyte()
     answer = RequestChange(refusal=refusal) if point == "on_request" else refusal
     plugins = using(plugin(timeout_s=60, **{point: lambda _: answer}))
     async with ScriptedUpstream(otherwise="Fine.") as upstream, served(upstream, window=20_000) as gate:
