@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import apsw
@@ -17,9 +16,9 @@ import pytest
 from refold import Engine
 from refold.cli.main import run
 from refold.wire import decode_transcript
+from tests.program import command
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = str(Path(sysconfig.get_path("scripts")) / "refold")
 EXAMPLE = ROOT / "examples" / "coding-agent.json"
 USAGE = {"prompt_tokens": 34_000, "completion_tokens": 12, "total_tokens": 34_012}
 
@@ -38,7 +37,7 @@ def refold(tmp_path, monkeypatch, capsys):
     def call(*args: str, code: int = 0) -> str:
         if args[0] in CHANGING:
             done = subprocess.run(
-                [SCRIPT, *args], input="", capture_output=True, text=True, timeout=60, check=False
+                [*command(), *args], input="", capture_output=True, text=True, timeout=60, check=False
             )
             ended, out, err = done.returncode, done.stdout, done.stderr
         else:
