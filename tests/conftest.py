@@ -100,9 +100,11 @@ def _parts() -> dict[str, int]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of a worker into the order that they have in every worker."""
-    items.sort(
-        key=lambda item: item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-    )
+    parts = {
+        path: path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
+        for path in {item.path for item in items}
+    }
+    items.sort(key=lambda item: parts[item.path])
 
 
 def pytest_collection() -> None:

@@ -281,9 +281,12 @@ async def test_a_hostile_trigger_changes_nothing(trigger, caplog):
 
 
 @pytest.mark.parametrize(
-    "reason", ["now!", "x" * 100_000_000, "so \ud800"], ids=["always", "a flood", "no unicode"]
+    ("word", "times"),
+    [("now!", 1), ("x", 100_000_000), ("so \ud800", 1)],
+    ids=["always", "a flood", "no unicode"],
 )
-async def test_a_trigger_that_always_fires_neither_loses_nor_loops(reason):
+async def test_a_trigger_that_always_fires_neither_loses_nor_loops(word, times):
+    reason = word * times  # made here: every process that collects tests would keep the flood
     windows, stored, counts = await play(
         triggers={"before_call": lambda _: reason, "after_call": lambda _: reason}
     )
