@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import apsw
 import pytest
@@ -43,8 +45,8 @@ UNORDERED = {
 }
 
 
-@pytest.fixture
-def connection():
+@contextmanager
+def migrated() -> Iterator[apsw.Connection]:
     opened = apsw.Connection(":memory:")
     opened.pragma("foreign_keys", True)
     opened.register_fts5_function("count_words", _count_words)
@@ -54,6 +56,19 @@ def connection():
             opened.execute(script)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def connection():
+    with migrated() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def schema():
+    """An empty database in which statements are only explained."""
+    with migrated() as opened:
+        yield opened
 
 
 def plans(connection: apsw.Connection, script: str) -> list[str]:
@@ -67,8 +82,8 @@ def plans(connection: apsw.Connection, script: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(queries("sqlite")))
-def test_no_statement_reads_a_whole_table(connection, name):
-    steps = plans(connection, queries("sqlite")[name])
+def test_no_statement_reads_a_whole_table(schema, name):
+    steps = plans(schema, queries("sqlite")[name])
 
     scans = [
         step
