@@ -18,6 +18,7 @@ from refold.testing import Broken, Received, Refuse, Reset, ScriptedUpstream, ga
 from tests.gateway.faults.clients import is_summary
 from tests.gateway.faults.process import Program
 from tests.gateway.gates import make_key
+from tests.program import command
 
 CLIENT, UPSTREAM = "sk-client-canary-6fe1c0ffee", "sk-upstream-canary-d15ea5ed"
 WRONG = "rf_0123456789ab_" + "bad0" * 12
@@ -132,7 +133,14 @@ async def test_keys_are_written_nowhere_and_words_in_no_log(tmp_path, form, caps
     ):
         flags = ("--upstream", f"own={upstream.url}/v1", "--upstreams-key-env", "own=OWN_KEY", "--window", "3000",
                  "--server-log", form, "--server-log-level", "debug", "--upstreams-models", "own=own-*")  # fmt: skip
-        program = Program(url, f"{upstream.url}/v1", *flags, home=tmp_path, environ={"OWN_KEY": UPSTREAM})
+        program = Program(
+            url,
+            f"{upstream.url}/v1",
+            *flags,
+            home=tmp_path,
+            environ={"OWN_KEY": UPSTREAM},
+            command=command(),
+        )
         async with program:
             run = Run(program.url, key, session)
             await talk(run)

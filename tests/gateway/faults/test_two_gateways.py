@@ -16,6 +16,7 @@ from tests.durability.checks import faults_of
 from tests.durability.notes import clock_of
 from tests.gateway.faults.clients import Talker, is_summary, named
 from tests.gateway.faults.process import Program
+from tests.program import command
 
 WINDOW = "1600"
 
@@ -39,7 +40,8 @@ async def talk_to_both(talker: Talker, urls: list[str], session: aiohttp.ClientS
 async def run_two(url: str, folder, turns: int) -> tuple[list[str], Counter[str]]:
     async with ScriptedUpstream(otherwise=named, window=None) as upstream, aiohttp.ClientSession() as session:
         words = (url, f"{upstream.url}/v1", "--window", WINDOW)
-        async with Program(*words, home=folder) as one, Program(*words, home=folder) as two:
+        start = {"home": folder, "command": command()}
+        async with Program(*words, **start) as one, Program(*words, **start) as two:
             urls, talkers = (
                 [one.url, two.url],
                 [Talker("by-turns", 1), Talker("at-once", 2), Talker("too", 3)],
