@@ -53,6 +53,20 @@ async def test_a_pinned_message_stays_word_for_word_until_it_is_unpinned(tmp_pat
         assert await (await engine.conversation("ferry")).pins() == []
 
 
+async def test_a_pin_holds_where_no_content_is_stored(tmp_path):
+    settings = {"window": 3_000, "max_output": 200, "keeps_content": False}
+    async with refold.Engine(f"sqlite:///{tmp_path}/chats.db", **settings) as engine:
+        chat = await engine.conversation("ferry")
+        await chat.add(RULE, {"role": "assistant", "content": "noted"})
+        await chat.pin("#m0")
+        assert await chat.pins() == ["#m0"]
+        await filled(chat, 0, 40)
+        await chat.add("and now?")
+        assert RULE in texts(await chat.context())
+        await chat.unpin("#m0")
+        assert await chat.pins() == []
+
+
 async def test_another_program_sees_a_pin_with_its_next_act(tmp_path):
     url = f"sqlite:///{tmp_path}/chats.db"
     async with refold.Engine(url) as one, refold.Engine(url) as other:

@@ -836,8 +836,12 @@ class Journal:
         notes = read_notes(head.notes)
         self.head, self.session, self._notes = head, session, notes.lasting
         self._fill_level = FillLevel()  # stored anew, because other programs may have added messages
-        if self.keeps_content or head.next_seq != state.size:  # else the state in memory is the only copy
+        if self.keeps_content or head.next_seq != state.size:
             state = await self._read(state, notes, held, news)
+        else:  # the state in memory is the only copy of the messages
+            pinned = frozenset(await self.store.pins(head) if news is None or news.has_pins else ())
+            if pinned != state.folded.pinned:
+                state = structs.replace(state, folded=structs.replace(state.folded, pinned=pinned))
         self.has_unfinished = news is None or news.has_unfinished
         state = await self._measured_here(state, is_first=is_first)
         return await self.with_learned_window(state) if is_first else state
