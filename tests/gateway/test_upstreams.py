@@ -28,6 +28,13 @@ def test_the_path_of_a_call_goes_after_the_base(base, path, address):
     assert target.address(path, "a=%2F") == f"{address}?a=%2F"
 
 
+def test_the_query_of_a_base_comes_before_that_of_a_call():
+    target = Target("azure", "https://host/openai/v1?api-version=2026", ("chat",))
+    address = "https://host/openai/v1/chat/completions?api-version=2026"
+    assert target.address("/v1/chat/completions") == address
+    assert target.address("/v1/chat/completions", "a=1") == f"{address}&a=1"
+
+
 @pytest.mark.parametrize(
     "model, wanted, names",
     [

@@ -82,10 +82,12 @@ class Target(Struct, frozen=True):
 
     def address(self, path: str, query: str = "") -> str:
         """The address of a call. A base URL with a path, which names the version, replaces the `/v1` of the
-        call.
+        call. Its own query comes before the client's.
         """
-        short = path.removeprefix("/v1") if urlsplit(self.url).path else path
-        return f"{self.url}{short}{'?' + query if query else ''}"
+        base = urlsplit(self.url)
+        short = path.removeprefix("/v1") if base.path else path
+        asked = "&".join(one for one in (base.query, query) if one)
+        return f"{self.url.partition('?')[0]}{short}{'?' + asked if asked else ''}"
 
     def allows(self, method: str, path: str) -> bool:
         """True if a call is open to every client. `path` is empty if it is not a plain path."""
