@@ -208,7 +208,7 @@ def _told(tool: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
                 _log.warning("%s", error.located)
             raise ToolError(str(error)) from error
         except Exception as error:  # noqa: BLE001  # the words of other errors may hold anything
-            raise ToolError(f"Refold failed to answer ({type(error).__name__}).") from None
+            raise ToolError(f"the answer failed: {type(error).__name__}") from None
 
     return told
 

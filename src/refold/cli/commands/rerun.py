@@ -46,8 +46,8 @@ def rerun(
 ) -> int:
     """Do the last compaction of the open session again, on the same messages: by another preset or another model.
 
-    The compaction before is undone for it. If the model fails or you stop it, that one is put back as it was; no message is
-    changed in any case. The exit code is 1 if there is no compaction to do again.
+    The new compaction replaces the one before in one commit, when its summary is written. If the model fails or you stop it,
+    the one before stays as it was; no message is changed in any case. The exit code is 1 if there is no compaction to do again.
     """
     from refold.cli import store_access
     from refold.cli.changes import ChangeReport, show_report
