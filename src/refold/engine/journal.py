@@ -1091,6 +1091,8 @@ class Journal:
 
     def _messages(self, done: Outcome, key: str) -> Sequence[StoredMessage]:
         state, now = done.state, self.clock()
+        if state.folded.size == self.head.next_seq:
+            return ()
         folded, encode, dialect = state.folded, encoder(state), state.frame.fixed.dialect
         arrived = {change.after.size - 1: change.after for change in done.changes if change.raw}
         entries = [folded.original(number) for number in range(self.head.next_seq, folded.size)]

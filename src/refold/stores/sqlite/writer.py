@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -413,11 +413,13 @@ _WITH_CONTENT = frozenset(
     {"add_message", "install_compaction", "put_summary", "add_blob", "add_reply", "index_words"}
 )
 _LARGE = 256 * 1024
+_TEXTS = bytes, str
 
 
 def _is_large(parameters: QueryParameters | Sequence[QueryParameters]) -> bool:
     """True if a statement with these parameters must not be kept for its next use: it would keep their bytes until then."""
-    rows = [parameters] if isinstance(parameters, Mapping) else parameters
-    return any(
-        isinstance(value, bytes | str) and len(value) > _LARGE for row in rows for value in row.values()
-    )
+    for row in [parameters] if isinstance(parameters, dict) else parameters:
+        for value in row.values():  # type: ignore[union-attr]
+            if isinstance(value, _TEXTS) and len(value) > _LARGE:
+                return True
+    return False
