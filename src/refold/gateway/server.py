@@ -175,10 +175,10 @@ SWITCH_S = 0.001
 for it several times per request: with Python's default of 5 ms a small request beside a large one takes half
 as long again.
 """
-GC_THRESHOLDS = 20_000, 2, 1
+GC_THRESHOLDS = 20_000, 5, 1
 """Allocations between garbage collections. A conversation is read into a large number of small values without
 cycles: with Python's defaults, visiting them takes a twentieth of the time of a large request. A branch that is no longer in
-use is a cycle of up to 100 KB that only a full collection frees: there is one for about 3,000 small requests.
+use is a cycle of up to 100 KB that only a full collection frees: there is one for about 6,000 small requests.
 """
 AFTER_LEASES_S = LEASE_S + 5.0
 """By then every lease has ended that was held when the gateway started: what a killed process was working on is
