@@ -67,6 +67,20 @@ async def test_the_conversation_itself_says_what_is_damaged_and_what_helps(path,
         assert "message 0 cannot be read" in [one.what for one in await engine.examine("bad")]
 
 
+async def test_a_message_whose_bytes_were_changed_is_not_taken_for_the_stored_one(path):
+    damage(path, "bad", 0, b'{"role":"user","content":"hello from evil"}')
+    what = "message 0 has changed since it was stored"
+    async with refold.Engine(path, **SETTINGS) as engine:
+        found = {one.conversation: one for one in await engine.search("hello")}
+        assert (found["bad"].text, found["bad"].damage) == ("", what)
+        assert found["good"].text
+        with pytest.raises(Damaged, match=what):
+            await engine.recall("bad", "#m0")
+        with pytest.raises(Damaged, match=what):
+            await engine.conversation("bad")
+        assert await engine.recall("bad", "#m1") == {"role": "assistant", "content": "noted"}
+
+
 @pytest.mark.feature("N2")
 @pytest.mark.parametrize("body", [*BAD_BODIES.values(), b""], ids=[*BAD_BODIES, "nothing"])
 async def test_a_message_beside_a_damaged_one_is_recalled(path, body):

@@ -68,8 +68,8 @@ class StoredMessage(Struct, frozen=True, kw_only=True):
     format: str
     body: bytes
     """The message as JSON of its format; empty if content is not stored."""
-    is_emptied: bool = False
-    """Whether the body was stored with content and is empty now: the store is damaged."""
+    damage: str = ""
+    """What has happened to the body since it was stored, by its checksum; empty if nothing has."""
     is_findable: bool = True
     """Whether search finds it by its words. Write-only: a read message has the default."""
     shown: bytes | None = None
@@ -637,13 +637,13 @@ def read_with_shown(stored: StoredMessage, head: Head) -> tuple[Message, Message
         raise _damaged("is in a format that is not known", stored, head)
     if stored.format != head.format:
         raise _damaged("is not in the format of its conversation", stored, head)
-    if stored.is_emptied:
-        raise _damaged("has lost its content", stored, head)
     try:
         shown = read_body(stored.shown, stored.format) if stored.shown is not None else None
         message = read_body(stored.body, stored.format) if stored.body else None
     except Damaged:
         raise _damaged("cannot be read", stored, head) from None
+    if stored.damage:
+        raise _damaged(stored.damage, stored, head)
     if message is None:
         return None
     return message, message if shown is None else shown

@@ -51,10 +51,6 @@ _COMPACTION = (
 _LISTED = ("id", "branch", "title", "model", "format", "messages", "compactions", "sessions", "branches")
 
 
-_NO_CONTENT = sha256(b"").digest()
-"""The digest of a message that was stored without content."""
-
-
 def digest_of(*parts: bytes) -> bytes:
     """The checksum that is stored beside a value, or beside several."""
     found = sha256()
@@ -95,12 +91,19 @@ def to_stored(row: TableRow) -> StoredMessage:
         role=role,
         format=wire,
         body=body,
-        is_emptied=not body and digest != _NO_CONTENT,
+        damage=_damage(body, digest),
         shown=shown,
         tokens=tokens,
         key=key,
         at=at,
     )
+
+
+def _damage(body: bytes, digest: bytes) -> str:
+    """What has happened to a message since it was stored."""
+    if digest_of(body) == digest:
+        return ""
+    return "has changed since it was stored" if body else "has lost its content"
 
 
 def to_session(row: TableRow) -> Session:
