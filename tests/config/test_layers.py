@@ -28,6 +28,17 @@ def test_an_empty_variable_counts_as_not_set():
     assert environment_layer({"REFOLD_SERVER_PORT": ""}).values == {}
 
 
+def test_a_summarizer_is_a_summariser_in_variables_as_in_options():
+    layer = environment_layer(
+        {"REFOLD_SUMMARIZER_ENABLED": "false", "REFOLD_UPSTREAMS_SUMMARIZER_URL": "http://a.example/v1"}
+    )
+    assert layer.values == {
+        "summariser.enabled": "false",
+        "upstreams.summarizer.url": "http://a.example/v1",
+    }
+    assert layer.places["summariser.enabled"] == "REFOLD_SUMMARIZER_ENABLED"
+
+
 @pytest.mark.feature("X1")
 def test_a_variable_that_is_misspelt_is_told():
     with pytest.raises(SettingError) as error:

@@ -208,6 +208,8 @@ def _variable_values(variable: str, text: str) -> dict[str, object]:
 
 def _setting_of(variable: str) -> str:
     """Return the name of the setting that a variable sets; empty if it sets none."""
+    if variable.startswith(f"{PREFIX}SUMMARIZER_"):  # options may be spelt so, too
+        variable = variable.replace("SUMMARIZER", "SUMMARISER", 1)
     known = next((key.name for key in KEYS.values() if key.variable == variable), "")
     section, _, rest = variable.removeprefix(PREFIX).lower().partition("_")
     if known or section not in (*SECTIONS, UPSTREAMS) or not rest:
