@@ -165,11 +165,10 @@ async def test_arrivals_that_were_taken_back_before_the_fork_are_raw_in_it(store
 
 async def test_a_fork_keeps_the_pins_of_what_it_shares_as_its_own(store):
     base = await say(store, await begin(store), *"abcd")
-    for seq in (0, 1, 3):
-        await store.pin(base, seq, on=True)
+    base = await store.commit(base, Batch(at=1.0, pins=(0, 1, 3)))
     side = await fork(store, base, 2)
-    await store.pin(side, 1, on=False)
-    await store.pin(base, 0, on=False)
+    side = await store.commit(side, Batch(at=1.0, unpins=(1,)))
+    base = await store.commit(base, Batch(at=1.0, unpins=(0,)))
 
     assert await store.pins(side) == [0]
     assert await store.pins(base) == [1, 3]

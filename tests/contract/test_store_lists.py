@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
+from refold.model.errors import Conflict
 from refold.model.tokens import Usage
 from refold.ports.records import Batch, Listed
 from tests.contract.talks import (
@@ -149,12 +151,19 @@ async def test_what_was_spent_is_told_for_each_kind_of_call(store):
 async def test_messages_can_be_pinned_and_let_go(store):
     head = await say(store, await begin(store), *"abcd")
     for seq in (3, 1, 1):
-        await store.pin(head, seq, on=True)
+        head = await store.commit(head, Batch(at=2.0, pins=(seq,)))
     assert await store.pins(head) == [1, 3]
 
-    await store.pin(head, 3, on=False)
-    await store.pin(head, 0, on=False)
+    head = await store.commit(head, Batch(at=2.0, unpins=(3, 0)))
     assert await store.pins(head) == [1]
+
+
+async def test_a_batch_that_is_refused_pins_nothing(store):
+    before = await say(store, await begin(store), *"ab")
+    await say(store, before, "c")
+    with pytest.raises(Conflict):
+        await store.commit(before, Batch(at=2.0, pins=(1,), notes=b"{}"))
+    assert await store.pins(before) == []
 
 
 async def test_a_conversation_without_a_title_gets_one_with_a_batch_and_keeps_it(store):

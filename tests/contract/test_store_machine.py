@@ -199,7 +199,9 @@ class Script(RuleBasedStateMachine):
         """What matters less, or would leave little for the rest to do: each a little."""
         head = self.draw_head(data)
         if act == "pin":
-            self.ask(lambda store: store.pin(head, place // 2, on=bool(place % 2)))
+            seqs = (place // 2,)
+            batch = Batch(at=3.0, pins=seqs) if place % 2 else Batch(at=3.0, unpins=seqs)
+            self.act(lambda store: store.commit(head, batch))
         elif act == "attach":
             self.attach(head, place)
         elif act == "create":

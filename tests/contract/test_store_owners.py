@@ -57,7 +57,7 @@ async def live(store: Store, owner: str, word: str, conversation: str = "talk") 
     await store.claim(owner, f"{conversation}/work", word, now=1.0, until=9.0)
     await store.reply(owner, f"{conversation}/work", word, written(f"{conversation}/work", word))
     await store.put_turns(owner, block(head, 0, 3, (1.0, float(len(word)))))
-    await store.pin(head, len(word) % 3, on=True)
+    head = await store.commit(head, Batch(at=3.0, pins=(len(word) % 3,)))
     side = new_head(conversation, owner, f"{conversation}/side")
     await store.fork(head, 2, side, first_session(side, 2))
     await store.reserve(owner, "key", 1.0)
@@ -172,7 +172,7 @@ async def all_answers(store: Store, owner: str) -> dict[str, object]:
 
 ACTS = {
     *("create", "fork", "commit", "attach_summary", "plan", "claim", "beat", "reply", "give_up"),
-    *("embed", "put_turns", "reserve", "cache", "learn", "pin", "delete", "expire", "forget_plans"),
+    *("embed", "put_turns", "reserve", "cache", "learn", "delete", "expire", "forget_plans"),
     *("enqueue", "begin_command", "keep_command", "lease", "release"),
     *("add_key", "revoke_key", "put_setting", "swap_learnt", "forget", "forget_oldest", "backfill"),
 }
@@ -215,7 +215,7 @@ async def test_nobody_changes_what_is_another_s(store):
     for act in (
         say(store, thief, "mine"),
         store.plan(BORIS, planned(thief)),
-        store.pin(thief, 2, on=True),
+        store.commit(thief, Batch(at=3.0, pins=(2,))),
         store.enqueue(thief, queued("mine", "mine")),
         store.keep_command(BORIS, command(thief, "talk/q", "mine")),
         store.lease(BORIS, head.branch, "thief", now=99.0, until=100.0),

@@ -10,6 +10,7 @@ from refold.engine import actions
 from refold.engine.archive import pack, unpack
 from refold.engine.engine import Engine
 from refold.model.errors import StoreError
+from refold.ports.records import Batch
 from refold.stores.memory import MemoryStore
 from refold.stores.url import open_store
 from tests.embedder import Subjects
@@ -45,7 +46,7 @@ async def lived(store) -> Engine:
     await talk.add("a fresh start", {"role": "assistant", "content": "yes"})
     await talk.resume(first)
     await talk.add("go on")
-    await store.pin(await store.head("local", "chat"), 3, on=True)
+    await store.commit(await store.head("local", "chat"), Batch(at=0.0, pins=(3,)))
     return made
 
 
@@ -120,7 +121,7 @@ async def test_the_branch_that_was_begun_last_is_so_in_the_other_store_too():
     base = (await made.conversation("chat")).branch
     await (await made.conversation("chat")).add(*answer(1))
     first = await made.fork("chat", 2, branch=base)
-    await store.pin(await store.head("local", "chat", base), 1, on=True)
+    await store.commit(await store.head("local", "chat", base), Batch(at=0.0, pins=(1,)))
     await made.fork("chat", 2, branch=first)
     last = await made.fork("chat", 4, branch=base)
     await (await made.conversation("chat")).add("where I am now")

@@ -157,11 +157,14 @@ class Rebuild:
             if written is not None and one.state == "live":
                 await self._store.attach_summary(owner, one.id, written)
         await self._store.embed(owner, branch.embeddings)
-        for seq in {*await self._store.pins(self._head)} ^ {
-            *branch.pins
-        }:  # a fork has its base's pins of now
-            await self._store.pin(self._head, seq, on=seq in branch.pins)
-        await self._commit(calls=branch.calls, notes=branch.head.notes, model=branch.head.model)
+        there = {*await self._store.pins(self._head)}  # a fork has its base's pins of now
+        await self._commit(
+            calls=branch.calls,
+            notes=branch.head.notes,
+            model=branch.head.model,
+            pins=tuple(seq for seq in branch.pins if seq not in there),
+            unpins=tuple(there.difference(branch.pins)),
+        )
 
     async def _commit(self, **batch: object) -> None:
         # A batch that closes a session has the time of that. All other batches have the time of the last

@@ -782,8 +782,9 @@ class Journal:
         """Pin or unpin a message. The notes are stored again, so that other programs see the branch move and
         reload the pins.
         """
-        await self.store.pin(self.head, number, on=on)
-        await self.commit(Batch(at=self.clock(), notes=write_notes(self.notes_of(state))))
+        pins, unpins = ((number,), ()) if on else ((), (number,))
+        notes = write_notes(self.notes_of(state))
+        await self.commit(Batch(at=self.clock(), notes=notes, pins=pins, unpins=unpins))
 
     async def store_fill_level(self, state: State) -> None:
         """Store the fill level if it differs from the stored one."""

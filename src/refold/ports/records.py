@@ -460,6 +460,10 @@ class Batch(Struct, frozen=True, kw_only=True):
     model: str | None = None
     title: str = ""
     """The title of the conversation, if it has none yet."""
+    pins: tuple[int, ...] = ()
+    """Numbers of messages that are pinned from now on."""
+    unpins: tuple[int, ...] = ()
+    """Numbers of messages that are pinned no longer."""
     learnt: tuple[LearntValue, ...] = ()
     """Values about the model that the calls have taught. They replace those that the owner has."""
 

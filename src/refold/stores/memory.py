@@ -511,6 +511,8 @@ class PendingCommit:
         self._embeddings: tuple[Embedding, ...] = ()
         self._taken: tuple[str, ...] = ()
         self._learnt: tuple[LearntValue, ...] = ()
+        self._pins: tuple[int, ...] = ()
+        self._unpins: tuple[int, ...] = ()
         self._reopened = ""
 
     def take(self, batch: Batch) -> None:
@@ -530,6 +532,7 @@ class PendingCommit:
         if batch.opens is not None:
             self._begin(batch.opens, batch.opens.first, batch.at)
         self._calls, self._learnt = batch.calls, batch.learnt
+        self._pins, self._unpins = batch.pins, batch.unpins
         self._chains, self._embeddings, self._blobs = batch.chains, batch.embeddings, batch.blobs
         notes = self.head.notes if batch.notes is None else batch.notes
         model = self.head.model if batch.model is None else batch.model
@@ -557,6 +560,8 @@ class PendingCommit:
             tables.chains.setdefault(one, set()).add((head.branch, size))
         tables.blobs |= {(head.conversation, sha256(body).digest()): body for body in self._blobs}
         tables.learnt |= {(one.topic, one.key): one.value for one in self._learnt}
+        tables.pins |= {(head.branch, seq) for seq in self._pins}
+        tables.pins -= {(head.branch, seq) for seq in self._unpins}
         for which in self._taken:
             del tables.queue[which]
         tables.heads[head.branch] = head
@@ -1327,12 +1332,6 @@ class MemoryStore:
 
     async def damaged_values(self, head: Head) -> list[str]:  # noqa: ARG002 - frozen values cannot change
         return []
-
-    async def pin(self, head: Head, seq: int, *, on: bool) -> None:
-        tables = self._tables(head.owner)
-        if on and head.branch not in tables.heads:
-            raise NotFound("there is no such branch")
-        (tables.pins.add if on else tables.pins.discard)((head.branch, seq))
 
     async def pins(self, head: Head) -> list[int]:
         return sorted(seq for branch, seq in self._tables(head.owner).pins if branch == head.branch)

@@ -23,6 +23,8 @@ MORE = {
     "claims": b"hash",
     "blobs": (b"prompt",),
     "title": "Boats",
+    "pins": (0,),
+    "unpins": (0,),
     "learnt": (LearntValue("calibration", "m-1", b"{}"),),
 }
 BESIDE = {"notes": b"{}", "model": "large"}

@@ -52,7 +52,7 @@ async def test_what_is_deleted_is_on_the_disk_no_more(store, tmp_path):
 async def test_deleting_an_owner_leaves_nothing_of_them(store, tmp_path):
     head = await say(store, await begin(store), "kraken")
     await store.learn(ANNA, "limit", "kraken", b"kraken", 1.0)
-    await store.pin(head, 0, on=True)
+    head = await store.commit(head, Batch(at=1.0, pins=(0,)))
     theirs = await say(store, await begin(store, owner=BORIS), "walrus")
     assert await store.delete(ANNA) == 1
 

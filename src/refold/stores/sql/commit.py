@@ -52,6 +52,7 @@ def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
     if batch.blobs:
         yield "add_blob", [rows.of_blob(head, body) for body in batch.blobs]
         yield from _forget_blobs(head)
+    yield from _pin(head, batch)
     if batch.calls:
         yield "add_call", [rows.of_call(head.owner, call) for call in batch.calls]
     yield from keep_chains(head, batch)
@@ -68,6 +69,12 @@ def _forget_blobs(head: Head) -> Transaction[None]:
     older = yield "list_older_blobs", {**place, "newest": NEWEST_BLOBS, "limit": MOST_FORGOTTEN}
     if older:
         yield "delete_blob", [{**place, "digest": row[0]} for row in older]
+
+
+def _pin(head: Head, batch: Batch) -> Transaction[None]:
+    for query, seqs in (("add_pin", batch.pins), ("remove_pin", batch.unpins)):
+        if seqs:
+            yield query, [{"owner": head.owner, "branch": head.branch, "seq": seq} for seq in seqs]
 
 
 def check_numbers(seen: Head, messages: Sequence[StoredMessage]) -> None:
@@ -93,7 +100,7 @@ def is_one_message(seen: Head, batch: Batch) -> bool:
     """True if a batch is one message, with or without notes, that needs no lookup in other tables."""
     more = (
         batch.changes or batch.undoes or batch.calls or batch.embeddings or batch.chains or batch.claims or batch.blobs or batch.title
-        or batch.takes or batch.learnt
+        or batch.takes or batch.pins or batch.unpins or batch.learnt
     )  # fmt: skip
     if more or batch.opens is not None or len(batch.messages) != 1:
         return False

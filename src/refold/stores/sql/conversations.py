@@ -440,10 +440,6 @@ def owners() -> Transaction[list[str]]:
     return [row[0] for row in found]
 
 
-def pin(head: Head, seq: int, *, on: bool) -> Transaction[None]:
-    yield "add_pin" if on else "remove_pin", {"owner": head.owner, "branch": head.branch, "seq": seq}
-
-
 def pins(head: Head) -> Transaction[list[int]]:
     found = yield "list_pins", {"owner": head.owner, "branch": head.branch}
     return [row[0] for row in found]

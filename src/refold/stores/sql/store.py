@@ -74,7 +74,6 @@ class SqlStore:
     places = _looks_up(chats.places)
     damaged = _reads(chats.damaged)
     damaged_values = _reads(chats.damaged_values)
-    pin = _writes(chats.pin)
     pins = _reads(chats.pins)
     conversations = _reads(chats.conversations)
     latest_heads = _reads(chats.latest_heads)
