@@ -8,6 +8,7 @@ import sys
 from array import array
 from math import hypot
 from operator import mul
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,21 @@ async def test_vectors_are_of_length_one_and_always_the_same():
     assert hypot(*array("f", one)) == pytest.approx(1.0, abs=1e-5)
     assert await embedder.embed(["Grüße 😀"]) == [one]
     assert await embedder.embed([]) == []
+
+
+def rss_mb() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1_024 for line in lines if line.startswith("VmRSS"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the size of the process from /proc")
+def test_texts_are_not_kept_in_memory():
+    embeddings.static_vector("a text")
+    before = rss_mb()
+    for number in range(8_000):
+        embeddings.static_vector(f"{number}: " + "word " * 30)
+
+    assert rss_mb() - before < 10
 
 
 async def test_the_sentence_model_knows_a_paraphrase_and_needs_no_network(monkeypatch):

@@ -137,7 +137,11 @@ def _load_table() -> tuple[memmap[Any, Any], Tokenizer]:
     offset = 8 + size + table.data_offsets[0]
     # Memory-mapped: only the rows that are used are read from the file.
     vectors = np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=table.shape)
-    return vectors, Tokenizer.from_file(str(folder / _TOKENIZER))
+    tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
+    # This tokenizer does not split a text into words, so its cache of 10,000 words would hold as many short texts: 75 MB in each
+    # thread, for texts that do not come again. The library has no public setting for a tokenizer from a file.
+    tokenizer.model._resize_cache(0)  # noqa: SLF001
+    return vectors, tokenizer
 
 
 def _embed(texts: list[str]) -> list[bytes]:
