@@ -1,7 +1,9 @@
 """Summaries of kept conversations: what is paid for is used, where it belongs, whatever goes on at the same time."""
 
 import asyncio
+import gc
 import json
+from weakref import ref
 
 import pytest
 
@@ -353,6 +355,52 @@ async def test_an_engine_that_is_closed_ends_what_it_is_at_work_on(tmp_path):
     await talk.compact()
     assert "SUMMARY 2" in await told(talk)
     await again.close()
+
+
+async def test_an_engine_that_is_closed_ends_the_job_of_a_conversation_that_nobody_uses_any_more():
+    store, model = MemoryStore(), Paid()
+    closing = engine(store, summariser=model)
+    talk = await closing.conversation("chat")
+    await until_asked(talk, model)
+    del talk
+    gc.collect()
+    await closing.rest()
+    assert [one.state for one in await store.unfinished("local")] == ["planned"]
+
+
+async def test_a_conversation_that_nobody_uses_any_more_waits_for_its_job_and_for_no_garbage_collection():
+    store, model = MemoryStore(), Paid()
+    used = engine(store, summariser=model)
+    talk = await used.conversation("chat")
+    await until_asked(talk, model)
+    held = ref(talk)
+    gc.disable()
+    try:
+        del talk
+        assert held() is not None
+        model.may_answer.set()
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert held() is None
+    finally:
+        gc.enable()
+    assert [one.state for one in await store.unfinished("local")] == ["summarised"]
+
+
+async def test_a_conversation_whose_job_was_stopped_needs_no_garbage_collection():
+    model = Paid()
+    talk = await engine(MemoryStore(), summariser=model).conversation("chat")
+    await until_asked(talk, model)
+    gc.disable()
+    try:
+        await talk.close()
+        held = ref(talk)
+        del talk
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 async def test_two_who_compact_at_once_have_one_summary():

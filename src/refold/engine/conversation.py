@@ -386,7 +386,7 @@ class Conversation:
         author = self._summariser_from(settings)
         self._jobs = SummaryJobs(
             journal,
-            lambda: self._state,
+            self,
             self._events,
             holder=holder,
             summariser=None if state.frame.policy.recipe.strategy == "extractive" else author,
@@ -398,7 +398,7 @@ class Conversation:
     @cached_property
     def _session_summaries(self) -> SessionSummaries:
         """The summaries of closed sessions; most conversations close none."""
-        return SessionSummaries(self._journal, self._jobs, lambda: self._state)
+        return SessionSummaries(self._journal, self._jobs)
 
     def _summariser_from(self, settings: ConversationSettings) -> Summariser | None:
         """Return the summariser of the settings. One that is given by name is closed with the conversation."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -39,7 +39,6 @@ from refold.engine.summary_jobs import (
     attach,
     digest_id,
     has_own_summary,
-    in_background,
     supersede_job,
 )
 from refold.engine.summary_source import SummarySource
@@ -403,8 +402,8 @@ USED = "it became the session's own summary"
 class SessionSummaries:
     """Has the closed sessions of one conversation summarised, one at a time."""
 
-    def __init__(self, journal: Journal, jobs: SummaryJobs, current: Callable[[], State]) -> None:
-        self._journal, self._jobs, self._current = journal, jobs, current
+    def __init__(self, journal: Journal, jobs: SummaryJobs) -> None:
+        self._journal, self._jobs = journal, jobs
         self._tasks: set[asyncio.Task[object]] = set()
         self._lock = asyncio.Lock()
 
@@ -437,13 +436,13 @@ class SessionSummaries:
         if self._jobs.summariser is None or not self._journal.keeps_content:
             return
         if self._jobs.queue is not None:
-            self._hold(in_background(self._order(closed, self._jobs.queue)))
+            self._hold(self._jobs.in_background(self._order(closed, self._jobs.queue)))
         else:
-            self._hold(in_background(self._summarise(closed, self._jobs.summariser, job)))
+            self._hold(self._jobs.in_background(self._summarise(closed, self._jobs.summariser, job)))
 
     async def _order(self, closed: str, queue: SummaryQueue) -> None:
         """Have a worker summarise a closed session."""
-        head, frame = self._journal.head, self._current().frame
+        head, frame = self._journal.head, self._jobs.state.frame
         order = SessionOrder(
             owner=head.owner,
             conversation=head.conversation,
@@ -486,7 +485,7 @@ class SessionSummaries:
             closed = await self._without_summary(session.id, is_awaited=True)
         if closed is None:
             return
-        task = in_background(self._summarise(session.id, summariser, is_awaited=True))
+        task = self._jobs.in_background(self._summarise(session.id, summariser, is_awaited=True))
         self._hold(task)
         await asyncio.wait({task})
 
@@ -516,7 +515,7 @@ class SessionSummaries:
         """Return a closed session that needs a summary. If a caller waits for it, only one that does not fit
         in full.
         """
-        journal, state = self._journal, self._current()
+        journal, state = self._journal, self._jobs.state
         session = await journal.store.session(journal.head.owner, which)
         try:
             session = await resumable(journal, session) if session else None
@@ -531,7 +530,7 @@ class SessionSummaries:
     async def _write(
         self, closed: ClosedSession, summariser: Summariser, earlier: Summary | None, *, is_awaited: bool
     ) -> JobResult:
-        question, state = SummariserCall(summariser), self._current()
+        question, state = SummariserCall(summariser), self._jobs.state
         source, request = source_of(state, closed, earlier)
 
         async def write() -> Summary | None:
@@ -557,7 +556,7 @@ class SessionSummaries:
         owner, store = journal.head.owner, journal.store
         written = StoredSummary(id=summary.id, summary=summary, at=journal.clock())
         known = await store.session(owner, session.id)
-        await attach_with_vector(journal, self._current(), known or session, written)
+        await attach_with_vector(journal, self._jobs.state, known or session, written)
         for one in await store.unfinished(owner, session.branch):
             if one.base == session.id and one.state != "running":
                 await supersede_job(store, owner, one, USED)

@@ -25,6 +25,7 @@ from functools import partial
 from hashlib import sha256
 from inspect import isawaitable, iscoroutinefunction, unwrap
 from typing import Any, Protocol, TypeVar, runtime_checkable
+from weakref import ref
 
 import msgspec
 from msgspec import Struct, structs
@@ -95,9 +96,16 @@ MAX_FAILURES = 3
 REST_S = 300.0
 """Seconds after which it is asked again: most outages last a few minutes."""
 
-_running: set[asyncio.Task[Any]] = set()
-"""The jobs of this process. An event loop holds only weak references to its tasks, and a job that is paid for
-must not vanish with its conversation."""
+_running: dict[asyncio.Task[Any], HasState] = {}
+"""The jobs of this process, each with its conversation. An event loop holds only weak references to its tasks, and a
+job that is paid for must not vanish; its conversation is needed to stop it (`Engine.rest`)."""
+
+
+class HasState(Protocol):
+    """A conversation, for its jobs."""
+
+    @property
+    def state(self) -> State: ...
 
 
 class PendingSummary(Struct, frozen=True):
@@ -116,13 +124,14 @@ class PendingSummary(Struct, frozen=True):
 class SummaryJobs:
     """Runs the summary jobs of one conversation, one at a time, and holds the summary that is ready.
 
-    `current` returns the conversation's present state.
+    It refers to the conversation weakly, so that one which nobody uses any more is freed at once: a reference
+    cycle would wait for a full garbage collection. A running job holds the conversation.
     """
 
     def __init__(
         self,
         journal: Journal,
-        current: Callable[[], State],
+        conversation: HasState,
         events: EventQueue,
         *,
         holder: str,
@@ -137,7 +146,8 @@ class SummaryJobs:
         self.queue: SummaryQueue | None = None
         """Has them written by another process; None writes them in this one."""
         self.leases, self.breaker = LeasedJobs(journal, holder, lease_s), Breaker(journal, max_spend)
-        self._journal, self._current, self._events, self._price = journal, current, events, price
+        self._journal, self._conversation_ref = journal, ref(conversation)
+        self._events, self._price = events, price
         self._task: asyncio.Task[Summary | None] | None = None
         self._asked: PendingSummary | None = None
         self._ready: tuple[Place, Summary] | None = None
@@ -164,8 +174,19 @@ class SummaryJobs:
         return self._waiters > 0
 
     @property
+    def _conversation(self) -> HasState:
+        held = self._conversation_ref()
+        assert held is not None, "its methods are called by the conversation, or by a job that holds it"
+        return held
+
+    @property
+    def state(self) -> State:
+        """The conversation's present state."""
+        return self._conversation.state
+
+    @property
     def place(self) -> Place:
-        return self.place_of(self._current())
+        return self.place_of(self.state)
 
     def place_of(self, state: State, session: str = "") -> Place:
         """Compare places by coverage, not by identity: a state that was loaded again has the same place, and so
@@ -324,6 +345,8 @@ class SummaryJobs:
             return
         task.cancel()
         await asyncio.wait({task})
+        if self._task is task:
+            self._task = None  # its exception refers to this object
         if task.cancelled() and asked is not None:
             if not asked.is_queued:
                 self.report_discarded(asked.first, asked.last, reason)
@@ -408,7 +431,14 @@ class SummaryJobs:
         state: State | None = None,
         session: Session | None = None,
     ) -> None:
-        self._task = in_background(self._write(request, summariser, focus, state or self._current(), session))
+        self._task = self.in_background(self._write(request, summariser, focus, state or self.state, session))
+
+    def in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start work that continues when nobody else uses the conversation."""
+        task = asyncio.create_task(work)
+        _running[task] = self._conversation
+        task.add_done_callback(_running.pop)
+        return task
 
     def _write(
         self,
@@ -462,7 +492,7 @@ class SummaryJobs:
             self.prepare(summary)
             return
         is_folded = self._journal.session.id != asked.session and await self._is_in_effect(asked)
-        if any(one.id == summary.id for one in self._current().folded.summaries):
+        if any(one.id == summary.id for one in self.state.folded.summaries):
             self._failed = None  # a call found it in the store and used it before this job had returned
         elif is_folded:
             self._failed = None
@@ -482,7 +512,7 @@ class SummaryJobs:
             return
         is_next = opened.kind == "compaction" and opened.parent == closed.id
         held, self._late, self._early = (self._late, self._early), None, None
-        used = {one.id for one in self._current().folded.summaries}
+        used = {one.id for one in self.state.folded.summaries}
         for place, summary in (one for one in held if one is not None and one[1].id not in used):
             if not is_next or place[0] != closed.id or not self._hold(summary):
                 self._queue_discarded(summary, MOVED_ON)
@@ -494,8 +524,8 @@ class SummaryJobs:
         """Hold a summary for the digest that stands in its place, or for the next one if it covers more. False
         if a model has described all of its messages already.
         """
-        shown = self._current().folded.summaries
-        if _is_replaceable(summary, self._current()):
+        shown = self.state.folded.summaries
+        if _is_replaceable(summary, self.state):
             if self._late is not None:
                 self._queue_discarded(self._late[1], NEWER)
             self._late = self.place, summary
@@ -738,7 +768,7 @@ class SummaryJobs:
 
     async def _is_enough(self, request: SummaryRequest, last: int) -> bool:
         """Whether a summary up to this message covers enough of the messages that would leave now."""
-        state = self._current()
+        state = self.state
         shown = state.folded.summaries
         begins = shown[-1].last if shown else 0
         covered, wanted = last - begins, request.last - begins
@@ -1336,14 +1366,6 @@ def _place_of(writer: SummaryWriter) -> str:
 def _path(value: object) -> str:
     code = value if hasattr(value, "__qualname__") else type(value)
     return f"{code.__module__}.{getattr(code, '__qualname__', '')}"
-
-
-def in_background(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start work that continues when its conversation is gone."""
-    task = asyncio.create_task(work)
-    _running.add(task)
-    task.add_done_callback(_running.discard)
-    return task
 
 
 # Jobs for a session that has ended
