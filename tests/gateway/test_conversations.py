@@ -6,7 +6,9 @@ import asyncio
 import gc
 import sys
 import threading
+from weakref import ref
 
+import aiohttp
 import msgspec
 import pytest
 from msgspec import structs
@@ -20,7 +22,7 @@ from refold.gateway.request import read_incoming
 from refold.gateway.response_tap import CallResult
 from refold.model.dialect import CHAT
 from refold.model.tokens import Share, Tokens, Usage
-from refold.testing import ScriptedUpstream
+from refold.testing import Refuse, ScriptedUpstream
 from tests.gateway.conftest import served
 
 USER, REPLY = "user", "assistant"
@@ -171,6 +173,53 @@ async def test_conversations_of_one_question_leave_nothing_behind_but_the_latest
 
     assert len(host.table) <= 4
     assert len(host.engine._opened) <= 4
+
+
+@pytest.fixture
+def without_collector():
+    """No garbage collection during the test: reference counts alone free memory."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def test_a_branch_that_is_dropped_is_freed_without_the_garbage_collector(
+    gate, monkeypatch, without_collector
+):
+    monkeypatch.setattr(recognition, "MOST_BYTES", 3 * recognition.EACH_BYTES)
+    held = []
+    for other in range(10):
+        await ask(gate, say(f"question {other}", "Fine.", "more"))
+        talks = [live.conversation for live in (await gate.gateway.host("local")).table]
+        held += [ref(talk) for talk in talks if all(one() is not talk for one in held)]
+        del talks
+
+    assert len(held) == 10
+    assert sum(one() is not None for one in held) <= 3
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("reply", ["Fine.", Refuse(400, "Unknown parameter: 'x'."), Refuse(500)])
+async def test_requests_leave_nothing_for_the_garbage_collector(without_collector, reply, is_stream):
+    async with (
+        ScriptedUpstream(otherwise=reply) as upstream,
+        served(upstream, window=8_000, summariser_enabled=False) as gate,
+        aiohttp.ClientSession(gate.url) as session,
+    ):
+
+        async def post(number):
+            body = {"model": "gpt-5", "messages": say(f"question {number}"), "stream": is_stream}
+            async with session.post("/v1/chat/completions", json=body) as answer:
+                await answer.read()
+
+        for number in range(3):
+            await post(number)
+        gc.collect()
+        for number in range(20):
+            await post(number)
+
+        assert gc.collect() < 20
 
 
 def test_a_message_does_not_hold_on_to_the_messages_before_it():

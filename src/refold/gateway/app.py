@@ -549,6 +549,7 @@ class cancel_on_disconnect:  # noqa: N801  # reads as a verb: `async with cancel
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> bool:
         self._watch.cancel()
+        del self._watch  # its exception refers to this object: a cycle would wait for the garbage collector
         if self._left and kind is asyncio.CancelledError:
             raise ClientDisconnect
         return False

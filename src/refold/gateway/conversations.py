@@ -376,7 +376,10 @@ class LiveBranch:
         done = await self.conversation.apply(act, text_size=len(body))
         assert made is not None
         if made.problem is not None:
-            raise made.problem
+            try:
+                raise made.problem
+            finally:
+                del made, done  # they refer to the error, whose traceback refers to them
         return structs.replace(made, note=done.sent) if done.sent else made
 
     async def _wait(self, request: SummaryRequest, wait: SummaryWait) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from refold.engine.conversation import Conversation
     from refold.engine.engine import Engine
     from refold.gateway.exchange import Ticket
+    from refold.gateway.provider_state import StateHandout
     from refold.gateway.upstreams import Target
 
 MOST_ROUNDS = 3
@@ -231,7 +232,7 @@ class RecallRounds:
         """Follow-up calls so far."""
         self.calls = 0
         """Calls of the tool so far."""
-        self._earlier: list[Ticket] = []
+        self._earlier: list[StateHandout] = []
 
     @property
     def dialect(self) -> Dialect:
@@ -281,7 +282,7 @@ class RecallRounds:
         added = [*self._sendable(items), *results]
         self._items += added
         self.count += 1
-        self._earlier.append(ticket)
+        self._earlier.append(ticket.handout)
         self._incoming = _extended(self._incoming, added)
         if left < 0:
             self._incoming = _with(self._incoming, {"tool_choice": _NO_TOOL[dialect.name]})
@@ -319,7 +320,7 @@ class RecallRounds:
         assert ticket.made is not None
         assert self._first is not None
         for earlier in self._earlier:
-            await earlier.handout.continue_at(ticket.handout)
+            await earlier.continue_at(ticket.handout)
         if not self._offer.history:
             return
         dialect, talk = self._incoming.dialect, ticket.hosted.live.conversation
