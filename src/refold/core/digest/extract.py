@@ -106,7 +106,6 @@ class _Source(Struct, eq=False):
 
     label: int
     taken: int = 0
-    offers: list[_Offer] = []
 
 
 class _Offer(Struct, eq=False):
@@ -128,6 +127,7 @@ class _Search:
     def __init__(self, worth: TermValues, covered: set[int], fair: float) -> None:
         self.worth, self.covered, self.fair = worth, covered, fair
         self.offers: list[_Offer] = []
+        self.by_source: dict[_Source, list[_Offer]] = {}
 
     def take(
         self,
@@ -137,19 +137,20 @@ class _Search:
     ) -> None:
         """Make an offer of every piece that has an uncovered term."""
         covered, value_of, overhead = self.covered, self.worth.__getitem__, self.worth.weights.overhead
-        sources, add_offer = dict[str, _Source](), self.offers.append
+        sources, add_offer, by_source = dict[str, _Source](), self.offers.append, self.by_source
         fresh_ones = [(piece, [term for term in piece.terms if term not in covered]) for piece in candidates]
         self.worth.learn(set().union(*[fresh for _, fresh in fresh_ones]))
         for piece, fresh in fresh_ones:
             if fresh and (times := factor(piece) if factor else 1.0):
                 source = sources.get(said := label(piece))
                 if source is None:
-                    source = sources[said] = _Source(len(said) + 1 if said else 0, 0, [])
+                    source = sources[said] = _Source(len(said) + 1 if said else 0)
+                    by_source[source] = []
                 length, gain = len(piece.text) + overhead, times * sum(map(value_of, fresh))
                 value = gain / (length + source.label)
                 if value > 0:
                     offer = _Offer(piece, fresh, source, length, times, gain, value)
-                    source.offers.append(offer)
+                    by_source[source].append(offer)
                     add_offer(offer)
 
     def fill(self, offers: list[_Offer], room: int) -> Iterator[Piece]:
@@ -190,7 +191,7 @@ class _Search:
         source, offer.taken = offer.source, True
         self.covered.update(offer.fresh)
         source.taken += cost
-        below = source.offers if source.label else []
+        below = self.by_source[source] if source.label else []
         source.label = 0
         return [other for other in below if not other.taken and other.gain >= bar * other.length]
 
