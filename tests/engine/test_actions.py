@@ -144,6 +144,14 @@ def test_a_tiny_window_ends_in_a_clear_error(preset, window):
         ask(preset, window, question)
 
 
+def test_the_problem_of_an_outcome_refers_to_nothing_of_the_action():
+    talk = memory(window=50)
+    talk.add(user("a question that is far longer than fifty characters can ever hold, whatever one does"))
+    problem = actions.context(talk.state).problem
+    assert isinstance(problem, DoesNotFit)
+    assert problem.__traceback__ is None
+
+
 def ask(preset, window, question):
     talk = memory(preset, window=window)
     talk.add(question)

@@ -831,7 +831,7 @@ class _Draft:
             if self.awaited is None:
                 self._send(planned)
         except (DoesNotFit, InvalidWindow) as error:
-            self.problem = error
+            self.problem = error.with_traceback(None)  # it would refer to this object
         limits = self.state.limits
         if isinstance(self.problem, DoesNotFit) and limits.for_turn is not None and not limits.attempts:
             # A refusal earlier in this turn has taught a limit that leaves too little room: the provider decides again.
