@@ -175,10 +175,10 @@ SWITCH_S = 0.001
 for it several times per request: with Python's default of 5 ms a small request beside a large one takes half
 as long again.
 """
-GC_THRESHOLDS = 20_000, 5, 1
+GC_THRESHOLDS = 20_000, 10, 10
 """Allocations between garbage collections. A conversation is read into a large number of small values without
-cycles: with Python's defaults, visiting them takes a twentieth of the time of a large request. A branch that is no longer in
-use is a cycle of up to 100 KB that only a full collection frees: there is one for about 6,000 small requests.
+cycles: with Python's default of 700 for the first of them, visiting the values takes a twentieth of the time of a large
+request. Requests and branches are freed without the collector, so a full collection is rare.
 """
 AFTER_LEASES_S = LEASE_S + 5.0
 """By then every lease has ended that was held when the gateway started: what a killed process was working on is
