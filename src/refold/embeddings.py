@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -140,7 +141,8 @@ def _load_table() -> tuple[memmap[Any, Any], Tokenizer]:
     tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
     # This tokenizer does not split a text into words, so its cache of 10,000 words would hold as many short texts: 75 MB in each
     # thread, for texts that do not come again. The library has no public setting for a tokenizer from a file.
-    tokenizer.model._resize_cache(0)  # noqa: SLF001
+    with suppress(AttributeError):
+        tokenizer.model._resize_cache(0)  # noqa: SLF001
     return vectors, tokenizer
 
 
