@@ -254,7 +254,8 @@ def test_what_the_first_of_several_summaries_covers_is_found(program):
 def test_lines_that_are_entered_before_the_prompt_are_messages_of_their_own(program):
     with ScriptedUpstream(otherwise=echo) as server, program(server) as chat:
         chat.type("one\rtwo\r")
-        chat.see("> two\ntwo\n")
+        # One turn answers both, or the second waits for the reply to the first, which is told in between.
+        chat.wait_for(lambda: "\ntwo\n" in chat.shown().partition("> two")[2])
     users = [one.text for one in server.requests[-1].messages if one.role == "user"]
     assert users == ["one", "two"]
 
@@ -340,13 +341,15 @@ def test_keys_are_shown_while_a_reply_streams(program):
 
 def test_ctrl_c_stops_a_compaction_and_the_next_message_is_answered(program):
     gate, note = Gate("Never."), "the tide comes and goes by the pier " * 60
+    notes = [f"Reply {n}: {note}" for n in range(4)]
     with (
-        ScriptedUpstream(*[note] * 4, gate, otherwise="Still here.") as server,
+        ScriptedUpstream(*notes, gate, otherwise="Still here.") as server,
         program(server, "--window", "8000") as chat,
     ):
         chat.see_idle()
         for n in range(4):
             chat.enter(f"note {n}")
+            chat.see(f"Reply {n}: ")  # before it is answered the input may be empty too
             chat.see_idle()
         chat.enter("/compact hang")
         assert gate.reached.wait(PATIENCE_S)
