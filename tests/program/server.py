@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import atexit
 import fcntl
 import gc
 import os
@@ -49,7 +50,12 @@ def main() -> None:
     gc.freeze()  # so that copies share what is there
     if start := serve():
         become(start)
-        runpy.run_module("refold.__main__", run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module("refold.__main__", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            if isinstance(end.code, int):
+                leave(end.code)
+            raise
 
 
 def serve() -> Start | None:
@@ -116,6 +122,20 @@ def become(start: Start) -> None:
     os.environ.update(start.environ)
     time.tzset()
     sys.argv = ["refold", *start.args]
+
+
+def leave(code: int) -> None:
+    """End as Python does, but leave the modules as they are: taking them apart takes as long as most commands.
+
+    It returns where output cannot be written, so that Python says so.
+    """
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    gc.collect()  # what complains when it goes does so
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def take_terminal() -> None:
