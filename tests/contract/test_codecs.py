@@ -196,7 +196,7 @@ def test_no_error_quotes_the_conversation(dialect: Dialect):
 
 
 def in_list(element: bytes) -> bytes:
-    return b"[" + element + (b"," + element) * (6_000_000 // len(element) - 1) + b"]"
+    return b"[" + element + (b"," + element) * (4_000_000 // len(element) - 1) + b"]"
 
 
 HOSTILE = {
@@ -212,7 +212,9 @@ HOSTILE = {
     "outputs": (b'[{"type":"function_call_output","call_id":"c","output":', b"1", b"}]"),
     "unknown fields": (b'[{"role":"user","content":"a","x":', b"1", b"}]"),
 }  # fmt: skip
-"""Around what is in a list of six megabytes. It is made where it is needed: all of them are much to keep."""
+"""Around what is in a list of four megabytes, which has more elements than a list may have objects. It is made where it is
+needed: all of them are much to keep.
+"""
 
 
 @pytest.mark.parametrize("dialect", ALL)
