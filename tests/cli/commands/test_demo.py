@@ -140,11 +140,13 @@ def test_mistakes_are_told_in_a_line_with_a_hint(refold, args, words):
     assert "Traceback" not in told.err
 
 
-def test_the_preset_of_the_settings_is_played_where_none_is_named():
+def test_the_preset_of_the_settings_is_played_where_none_is_named(refold, monkeypatch):
     # It takes as long to load OpenAI's client as to play the session.
-    told = demo("--json", code=WITHOUT_CLIENT, REFOLD_COMPACTION_PRESET="picoclaw")
-    named = demo("--json", "--preset", "picoclaw", code=WITHOUT_CLIENT)
+    monkeypatch.setitem(sys.modules, "openai", None)
+    named = refold("demo", "--json", "--preset", "picoclaw")
+    monkeypatch.setenv("REFOLD_COMPACTION_PRESET", "picoclaw")
+    told = refold("demo", "--json")
 
-    assert told.returncode == named.returncode == 0, told.stderr
-    sent = [[call["sent"] for call in json.loads(one.stdout)["calls"]] for one in (told, named)]
+    assert told.code == named.code == 0, told.err
+    sent = [[call["sent"] for call in json.loads(one.out)["calls"]] for one in (told, named)]
     assert sent[0] == sent[1]
