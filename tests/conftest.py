@@ -62,9 +62,11 @@ trust_one_certificate()
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Start three workers for two cores: tests often wait for a server or a program that they started."""
+    """Start half as many workers again as there are cores, and four for two: tests often wait for a server or a program that
+    they started, and where cores are few it often happens that several workers wait at once.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + (cores + 1) // 2
+    return cores + max(min(cores, 2), (cores + 1) // 2)
 
 
 TESTS = Path(__file__).parent
