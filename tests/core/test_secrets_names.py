@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from refold.core import secrets
+from refold.core import regex_safety, secrets
 from refold.core.secrets import find_secrets, redact
 
 P, R = "hunter2222", "a8f5f167f44f4964e6c998dee827110c"
@@ -191,6 +191,7 @@ def test_logins_in_a_long_text_are_found_in_portions(monkeypatch, portion):
     ]
     whole = [find_secrets(text) for text in texts]
     monkeypatch.setattr(secrets, "_PORTION", portion)
+    monkeypatch.setattr(regex_safety, "PORTION", portion)
 
     assert [find_secrets(text) for text in texts] == whole
     assert all(whole)

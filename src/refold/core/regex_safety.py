@@ -16,6 +16,8 @@ that product has a limit, `MAX_STEPS`.
 The answer errs on the safe side: a lookaround of more than one character and a backreference are assumed to
 hold at every position at which they could begin. Every refused pattern can be rewritten with possessive
 quantifiers or with disjoint classes.
+
+`matches_by_portion` searches a long text without holding the interpreter's lock all the while.
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ Use: TypeAlias = Literal["search", "match", "fullmatch"]
 """How a pattern is tried: at every position of a text, at one position, or at one position and up to the
 end of the text."""
 
+PORTION = 64 * 1024
+"""Characters of a long text that are searched at a time: one call over 5 MB holds the interpreter's lock for a third
+of a second."""
 MAX_STEPS = 20_000
 """Limit of steps for each character of a text: the product of bounded repetitions that can read one text.
 A step takes about 5 ns."""
@@ -795,3 +800,19 @@ def _sample(block: int, characters: str) -> str:
     """Return the most readable character of a block."""
     bits = block & _PREFERRED or block
     return characters[(bits & -bits).bit_length() - 1]
+
+
+def matches_by_portion(pattern: re.Pattern[str], text: str, *, longest: int) -> Iterator[re.Match[str]]:
+    """Yield the matches of a pattern, as `finditer` does. Between two portions of the text other threads can run.
+
+    `longest` is more than the characters of the longest match and of what the pattern looks at after it.
+    """
+    start = 0
+    while start < len(text):
+        stop = start + PORTION
+        for match in pattern.finditer(text, start, stop + longest):
+            if match.start() >= stop:
+                break
+            yield match
+            start = match.end()
+        start = max(start, stop)

@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
+from refold.core.regex_safety import matches_by_portion
 from refold.core.stage import handle_of
 from refold.model.message import File, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 
@@ -241,7 +242,7 @@ _SHORTEST = 15
 """Characters of the shortest form, hint included. No form holds a blank, so hints are looked for in the words
 of this length only: half of a text or less."""
 _PORTION = 64 * 1024
-"""Characters of a long text that are split into words, or searched for logins, at a time."""
+"""Characters of a long text that are split into words at a time."""
 _ANY_SPACE = re.compile(r"\s")
 KINDS = frozenset(
     (*(kind for kind, _, _ in _FORMS), "signature", "token", "cookie", "password", "private key", "secret")
@@ -601,19 +602,6 @@ class _Value(Struct, frozen=True):
         return Secret("secret", self.start, self.start + len(self.text))
 
 
-def _logins(text: str) -> Iterator[re.Match[str]]:
-    """Yield the logins of a text. A portion at a time: one call over 5 MB holds the interpreter's lock for a third of a second."""
-    start = 0
-    while start < len(text):
-        stop = start + _PORTION
-        for match in _LOGIN.finditer(text, start, stop + _LONGEST_LOGIN):
-            if match.start() >= stop:
-                break
-            yield match
-            start = match.end()
-        start = max(start, stop)
-
-
 def find_by_name(text: str, low: str) -> Iterator[Secret]:
     """Yield every secret of a text that follows its name; `low` is the text in lower case."""
     done = 0
@@ -627,7 +615,7 @@ def find_by_name(text: str, low: str) -> Iterator[Secret]:
         elif (before := _secret_before_name(text, start)) is not None:
             yield before
     if ("log" in low or "sign" in low or "cred" in low) and any(hint in low for hint in _LOGIN_HINTS):
-        for login in _logins(text):
+        for login in matches_by_portion(_LOGIN, text, longest=_LONGEST_LOGIN):
             if is_password(login["secret"]) and any(map(str.isdigit, login["secret"])):
                 yield Secret("secret", *login.span("secret"))
 

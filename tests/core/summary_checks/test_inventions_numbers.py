@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from refold.core.summary_checks import inventions
+from refold.core import regex_safety
 from refold.core.summary_checks.inventions import Day, find_days, find_numbers, is_small, numbers_of
 
 
@@ -99,7 +99,7 @@ def test_days_in_a_long_text_are_found_in_portions(monkeypatch, portion):
         for _ in range(50)
     ]
     whole = [list(find_days(text)) for text in texts]
-    monkeypatch.setattr(inventions, "_PORTION", portion)
+    monkeypatch.setattr(regex_safety, "PORTION", portion)
 
     assert [list(find_days(text)) for text in texts] == whole
     assert any(whole)

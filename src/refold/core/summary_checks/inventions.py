@@ -22,6 +22,7 @@ from unicodedata import normalize
 from msgspec import Struct
 
 from refold.core.digest.terms import CJK
+from refold.core.regex_safety import matches_by_portion
 from refold.core.stage import HANDLE_PATTERN
 from refold.core.summary_checks.headings import is_heading, lines_of
 
@@ -71,7 +72,7 @@ _FAR_EASTERN_DATE = re.compile(r"(?:(\d{4})\s?[年년]\s?)?(\d{1,2})\s?[月월]\
 _LONGEST_DATE = 64
 """Characters; the longest match of these patterns has half as many."""
 _PORTION = 64 * 1024
-"""Characters of a long text in which dates and tokens are searched at a time."""
+"""Characters of a long text in which tokens are searched at a time."""
 
 
 class Day(Struct, frozen=True):
@@ -144,7 +145,7 @@ def find_numbers(text: str) -> Iterator[Number]:
 
 def find_days(text: str) -> Iterator[tuple[Day, int, int]]:
     """Yield every date with its start and end. A date in digits may mean two days."""
-    for match in _matches(_NUMERIC_DATE, text):
+    for match in matches_by_portion(_NUMERIC_DATE, text, longest=_LONGEST_DATE):
         year, _, month, day, first, _, second, last = match.groups()
         pairs = (
             [(int(month), int(day), year)]
@@ -154,29 +155,14 @@ def find_days(text: str) -> Iterator[tuple[Day, int, int]]:
         for one, other, named in pairs:
             if _is_day(one, other):
                 yield Day(one, other, int(named)), *match.span()
-    for match in _matches(_FAR_EASTERN_DATE, text):
+    for match in matches_by_portion(_FAR_EASTERN_DATE, text, longest=_LONGEST_DATE):
         if _is_day(int(match[2]), int(match[3])):
             yield Day(int(match[2]), int(match[3]), int(match[1] or 0)), *match.span()
     for pattern, month_at, day_at in ((_DAY_MONTH, 2, 1), (_MONTH_DAY, 1, 2)):
-        for match in _matches(pattern, text):
+        for match in matches_by_portion(pattern, text, longest=_LONGEST_DATE):
             number = _MONTH_OF.get(match[month_at].lower(), 0)
             if _is_day(number, int(match[day_at])):
                 yield Day(number, int(match[day_at]), int(match[3] or 0)), *match.span()
-
-
-def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of the pattern of a date. A portion at a time: one call over megabytes of text without dates would hold the
-    interpreter's lock all the while.
-    """
-    start = 0
-    while start < len(text):
-        stop = start + _PORTION
-        for match in pattern.finditer(text, start, stop + _LONGEST_DATE):
-            if match.start() >= stop:
-                break
-            yield match
-            start = match.end()
-        start = max(start, stop)
 
 
 def is_small(number: Number) -> bool:
