@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain, compress
 from math import exp, floor, log
-from operator import mul
 
 from msgspec import Struct
 
@@ -49,10 +48,9 @@ class TermValues(dict[int, float]):
 
     def learn(self, terms: AbstractSet[int]) -> None:
         """Compute the values of many terms at once, which is faster."""
-        last, fading = self.last, self.fading
+        standing, last, fading = self.standing, self.last, self.fading
         fading.learn({last[term] for term in terms})
-        faded = map(fading.__getitem__, map(last.__getitem__, terms))
-        self.update(zip(terms, map(mul, map(self.standing.__getitem__, terms), faded), strict=True))
+        self.update({term: standing[term] * fading[last[term]] for term in terms})
 
 
 class _AgeFactors(dict[int, float]):
@@ -114,7 +112,7 @@ class _Offer(Struct, eq=False):
     """
 
     piece: Piece
-    fresh: list[int]
+    fresh: Sequence[int]
     source: _Source
     length: float
     factor: float
@@ -138,9 +136,13 @@ class _Search:
         """Make an offer of every piece that has an uncovered term."""
         covered, value_of, overhead = self.covered, self.worth.__getitem__, self.worth.weights.overhead
         sources, add_offer, by_source = dict[str, _Source](), self.offers.append, self.by_source
-        fresh_ones = [(piece, [term for term in piece.terms if term not in covered]) for piece in candidates]
-        self.worth.learn(set().union(*[fresh for _, fresh in fresh_ones]))
-        for piece, fresh in fresh_ones:
+        pieces = [*candidates]
+        fresh_ones = [
+            own if covered.isdisjoint(own := piece.terms) else [term for term in own if term not in covered]
+            for piece in pieces
+        ]
+        self.worth.learn(set().union(*fresh_ones))
+        for piece, fresh in zip(pieces, fresh_ones, strict=True):
             if fresh and (times := factor(piece) if factor else 1.0):
                 source = sources.get(said := label(piece))
                 if source is None:
@@ -164,9 +166,9 @@ class _Search:
         step = max(steps, default=0)
         while steps and room > 0:
             for offer in (here := steps.pop(step, [])):
-                if offer.taken or not self._update_value(offer):
+                if offer.taken or not (value := self._update_value(offer)):
                     continue
-                if (lower := _step(offer.value)) < step:
+                if (lower := _step(value)) < step:
                     steps.setdefault(lower, []).append(offer)
                 elif (cost := len(offer.piece.text) + _SEPARATOR + offer.source.label) <= room:
                     room -= cost
@@ -176,12 +178,13 @@ class _Search:
 
     def _update_value(self, offer: _Offer) -> float:
         """Recompute the value that an offer would add now, per character."""
-        source, covered = offer.source, self.covered
-        if not covered.isdisjoint(offer.fresh):
-            offer.fresh = [term for term in offer.fresh if term not in covered]
-            offer.gain = offer.factor * sum(map(self.worth.__getitem__, offer.fresh))
-        offer.value = offer.gain / (1 + source.taken / self.fair) / (offer.length + source.label)
-        return offer.value
+        source, covered, fresh = offer.source, self.covered, offer.fresh
+        if not covered.isdisjoint(fresh):
+            offer.fresh = fresh = [term for term in fresh if term not in covered]
+            offer.gain = offer.factor * sum(map(self.worth.__getitem__, fresh))
+        value = offer.gain / (1 + source.taken / self.fair) / (offer.length + source.label)
+        offer.value = value
+        return value
 
     def _accept(self, offer: _Offer, cost: int, bar: float) -> list[_Offer]:
         """Take an offer, and return the offers of the same source to look at again.
@@ -323,7 +326,11 @@ def _candidates(facts: Facts, first: int, last: int, sight: VisibleText, previou
         ranks = b"".join([known.ranks[numbers.start : numbers.stop] for numbers in ranges])
         leaving = _most_promising(leaving, ranks, most)
     found = [known.pieces[number] for number in dict.fromkeys((*kept, *leaving))]
-    return [piece for piece in found if _LETTER.search(piece.text) or piece.label.endswith(" user:")]
+    return [
+        piece
+        for piece in found
+        if piece.text[:1].isalpha() or _LETTER.search(piece.text) or piece.label.endswith(" user:")
+    ]
 
 
 def _most_promising(numbers: Sequence[int], ranks: bytes, most: int) -> list[int]:
