@@ -143,15 +143,21 @@ class MessageCounter(ABC):
         return known
 
     def message(self, message: Message, /) -> int:
-        frame = self._framing
-        return frame.message + sum([_part(part, self.text, frame) for part in message.parts])
+        frame, count = self._framing, self.text
+        tokens = frame.message
+        for part in message.parts:
+            tokens += count(part.text) if type(part) is Text else _part(part, count, frame)
+        return tokens
 
 
 def _part(part: Part, count: _Count, frame: Framing) -> int:
     if isinstance(part, Text):
         return count(part.text)
     if isinstance(part, ToolResult):
-        return frame.result + sum([_part(inner, count, frame) for inner in part.parts])
+        tokens = frame.result
+        for inner in part.parts:
+            tokens += count(inner.text) if type(inner) is Text else _part(inner, count, frame)
+        return tokens
     if isinstance(part, ToolCall):
         return frame.call + count(part.name) + count(part.arguments)
     if isinstance(part, Reasoning):

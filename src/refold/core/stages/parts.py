@@ -10,7 +10,7 @@ identifier is a false one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -39,8 +39,10 @@ class Mark(Struct, frozen=True):
     text in a new object."""
 
     def spell(self, *, handle: str = "", length: int = 0, limit: int = 0, kept: int = 0) -> str:
-        filled = self.text.replace("{; handle}", f"; {handle}" if handle else "")
-        filled = filled.replace("{handle}", handle)
+        filled = self.text.replace("{handle}", handle)
+        if "{" not in filled:
+            return filled
+        filled = filled.replace("{; handle}", f"; {handle}" if handle else "")
         if "{" not in filled:
             return filled
         filled = filled.replace("{kept}", str(kept))
@@ -84,9 +86,7 @@ def truncate(text: str, limit: int, mark: Mark, handle: str = "") -> str:
 
 def excerpt(text: str, head: int, tail: int, inserted: str, *, whole_words: bool) -> str:
     """The first `head` and the last `tail` characters, or slightly fewer, around `inserted`."""
-    before, known, after = text.partition(inserted)
-    if not known:
-        before = after = text
+    before, after = text.split(inserted, 1) if inserted in text else (text, text)
     start = _back(before, head, whole_words=whole_words)
     end = _forward(after, len(after) - tail, whole_words=whole_words) if tail > 0 else len(after)
     return before[:start] + inserted + after[end:]
@@ -200,12 +200,19 @@ class Result(Struct, frozen=True, gc=False):
         return counter.message(Message("tool", (self.result,)))
 
 
-def find_results(shown: ShownMessages) -> list[Result]:
+def find_results(shown: ShownMessages) -> Sequence[Result]:
     """Every tool result that can be replaced by text, oldest first. Ids repeat, so a result answers the
-    latest call before it.
+    latest call before it. They are looked for once, by the first stage that asks.
 
     Screenshots of a computer call are excluded: providers accept only an image there.
     """
+    cache: dict[str, Sequence[Result]] = vars(shown)
+    if "results" not in cache:
+        cache["results"] = _results(shown)
+    return cache["results"]
+
+
+def _results(shown: ShownMessages) -> list[Result]:
     calls: dict[str, ShownPart] = {}
     found: list[Result] = []
     for index, item in enumerate(shown.items):
