@@ -289,11 +289,16 @@ class CharacterEstimate:
         return len(text) * 2 // 5
 
     def message(self, message: Message, /) -> int:
-        parts = _flat(message.parts)
-        characters = sum(map(_characters, parts)) + _MESSAGE_CHARACTERS
+        characters, media = _MESSAGE_CHARACTERS, 0
+        for part in _flat(message.parts):
+            if type(part) is Text:  # most parts, without a call
+                characters += len(part.text)
+            elif type(part) in _MEDIA:
+                media += 1
+            else:
+                characters += _characters(part)
         if message.role == "system":
             characters += _SYSTEM_BLOCK_CHARACTERS * _blocks(message)
-        media = 0 if _MEDIA.isdisjoint(map(type, parts)) else sum(type(part) in _MEDIA for part in parts)
         return characters * 2 // 5 + MEDIA_TOKENS * media
 
     def tools(self, tools: Iterable[Tool], /) -> int:
@@ -310,6 +315,8 @@ def estimate_window(window: Window) -> int:
 
 def _flat(parts: tuple[Part, ...]) -> Sequence[Part]:
     """The parts of a message and those inside its results."""
+    if len(parts) == 1 and type(parts[0]) is ToolResult:
+        return (parts[0], *parts[0].parts)
     if ToolResult not in map(type, parts):
         return parts
     return [one for part in parts for one in (part, *(part.parts if type(part) is ToolResult else ()))]
