@@ -211,8 +211,12 @@ class Secrecy(Struct, frozen=True):
         first = max(self.searched, folded.origin)
         if first >= folded.size:
             return self
-        originals = enumerate(folded.originals(first, folded.size), first)
-        found = {number: values for number, message in originals if (values := self._values(number, message))}
+        cached, found = self.found.get, dict[int, frozenset[str]]()
+        for number, message in enumerate(folded.originals(first, folded.size), first):
+            searched = cached(number)
+            values = searched[1] if searched and searched[0] is message else self._values(number, message)
+            if values:
+                found[number] = values
         return structs.replace(
             self,
             known=self.known.union(*found.values()),

@@ -188,6 +188,8 @@ def is_marker(line: str, place: LinePlace = "digest") -> bool:
 
 def is_rules_title(line: str) -> bool:
     """Return True if a line reads as the heading of the user's rules, in any spelling or markup."""
+    if line.isascii() and "rules" not in line.lower() and line.isprintable():
+        return False  # as of most lines, without the pattern
     return _RULES_TITLE.match(reading(line).lower()) is not None
 
 

@@ -29,6 +29,9 @@ _TOP = 2
 
 def lines_of(text: str) -> Iterator[tuple[str, bool]]:
     """Yield every line, and whether it is code between fences."""
+    if "```" not in text and "~~~" not in text:
+        yield from ((line, False) for line in text.splitlines())
+        return
     fence = ""
     for line in text.splitlines():
         after = _fence(line, fence)
@@ -126,7 +129,7 @@ def _sections(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     levels: list[int] = []
     held: list[str] = []
     for line, is_code in lines_of(text):
-        if is_code or not (match := _HEADING.match(line)):
+        if is_code or not line.startswith("#") or not (match := _HEADING.match(line)):
             held.append(line)
             continue
         yield path, held
