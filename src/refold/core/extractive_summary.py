@@ -98,7 +98,8 @@ def _task_told_once(
         for one in folded.task
         if any(line.startswith(f"{TASK} {handle_of(one.number)}:") for line in asked)
     }
-    pieces = [folded.facts.known.pieces[number] for number in found.chosen] if task else []
+    indexed = folded.facts.known.pieces if task else []
+    pieces = [indexed[number] for number in found.chosen] if task else []
     others = [piece for piece in pieces if piece.seq not in task]
     if len(others) == len(pieces):
         return asked, text
