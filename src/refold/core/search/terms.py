@@ -84,8 +84,9 @@ def spaced(text: str) -> str:
     if len(text) <= _STEP:
         return " ".join(_words(text))
     # Piece by piece: a list of all words would take ten times the memory of a long text.
-    pieces = (" ".join(_words(piece)) for piece in _pieces(text))
-    return " ".join([piece for piece in pieces if piece])
+    pieces = [words for piece in _pieces(text) if (words := " ".join(_words(piece)))]
+    del text
+    return " ".join(pieces)
 
 
 def phrases(query: str) -> list[Phrase]:

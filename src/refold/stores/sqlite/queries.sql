@@ -438,6 +438,7 @@ LIMIT :limit
 
 -- name: list_unindexed
 -- Some of the messages, whoever their owner is, that the index has not taken up: no more than so many or so many bytes.
+-- They are not sorted here: that would take several times the memory of the longest.
 SELECT
     found.owner, found.conversation, message.id, message.format,
     CASE
@@ -458,7 +459,6 @@ FROM (
 ) AS found
 CROSS JOIN message ON message.id = found.id
 WHERE found.before < :bytes
-ORDER BY found.id
 
 -- name: lock_lease
 -- The program that has the lease of a branch, or had it when it crashed, until the end of this transaction.

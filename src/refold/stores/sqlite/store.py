@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -449,17 +450,16 @@ def _index_some() -> Transaction[bool]:
     found = yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
     if not found:
         return False
+    found.sort(key=itemgetter(2))
     spelt, newest = list[QueryParameters](), dict[int, QueryParameters]()
     while found:  # the bytes of each are dropped before the next: one may have megabytes
         owner, conversation, which, wire, body = found.pop(0)
-        text = said(wire, body)
-        del body
-        if words := spaced(text):
+        if words := spaced(said(wire, body)):
             spelt.append({"id": which, "scope": scope(owner, conversation), "words": words})
         newest[which >> 32] = {
             "id": which
         }  # the last message of each branch: the rows are in the order of their branches
-        del text, words
+        del body, words
     yield "index_words", spelt
     yield "note_indexed", list(newest.values())
     return (yield from _is_behind(0))

@@ -141,6 +141,7 @@ class WorkerPool(Generic[C, J]):
                 [made] * len(entries) if made.error else self._work(made.result, [one.job for one in entries])
             )
             _tell(entries, told)
+            del entries, made, told  # until the next job, they would hold the rows of this one
         if connection is not None:
             self._leave(connection)
 
