@@ -263,7 +263,7 @@ token is counted under the lock.
 """
 
 
-PORTION = 1_000_000
+PORTION = 250_000
 """Characters of a text that are counted at once: the encoder takes nine times the memory of its text."""
 _BY_WORDS = frozenset(
     [
