@@ -26,7 +26,7 @@ def talk_of(preset, turns):
 
 def written(talk):
     dialect = talk.frame.fixed.dialect
-    return journal.write_snapshot(talk.folded, lambda message: bytes(encode_message(message, dialect)))
+    return journal.write_snapshot(talk.folded, lambda message, _=None: encode_message(message, dialect))
 
 
 def read(talk, kept, first=None, pinned=frozenset()):

@@ -344,6 +344,11 @@ class FoldedBranch(Struct, frozen=True, dict=True):
         """The original with this number; it must be held in `branch`."""
         return self.branch[number - self.origin]
 
+    def held_original(self, number: int) -> Message | None:
+        """The original with this number; None if it is not held in `branch`."""
+        index = number - self.origin
+        return self.branch[index].message if 0 <= index < len(self.branch) else None
+
     def originals(self, first: int, last: int) -> tuple[Message, ...]:
         """The originals `first` to `last` (exclusive) that are held in `branch`."""
         return self.branch.messages(max(0, first - self.origin), max(0, last - self.origin))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from refold.core.assemble import Lead, native_messages
 from refold.core.digest.facts import CarriedPiece, Facts, carry, index_message, restore
@@ -265,7 +265,13 @@ async def _stored_fields(store: Conversations, head: Head, notes: Notes) -> byte
 VERSION = 1
 UNREADABLE = "the snapshot of the conversation cannot be read"
 
-Encode = Callable[[Message], bytes]
+
+class Encode(Protocol):
+    """Writes a message as JSON. `original` is the message that it was made from, if that is at hand."""
+
+    def __call__(self, message: Message, original: Message | None = None, /) -> Raw: ...
+
+
 Decode = Callable[[bytes], Message]
 
 
@@ -326,8 +332,8 @@ def write_snapshot(folded: FoldedBranch, encode: Encode, *, in_words: bool = Fal
     """
     origin = max(folded.origin, folded.summaries[-1].last if folded.summaries else 0)
     carried, summaries = _carried_facts(folded, origin)
-    task = [(one.number, encode(one.message)) for one in folded.task]
-    asked = [(one.number, encode(one.message)) for one in folded.asked_before(origin)]
+    task = [(one.number, _view(encode(one.message))) for one in folded.task]
+    asked = [(one.number, _view(encode(one.message))) for one in folded.asked_before(origin)]
     state = _Snapshot(
         version=VERSION,
         size=folded.size,
@@ -459,8 +465,13 @@ def _encode_replaced(
         number = folded.number(place)
         message = made.get(number, entry.message)
         if number < origin or not folded.is_original(message, number):
-            found[place] = encode(message)
+            found[place] = _view(encode(message, folded.held_original(number)))
     return found
+
+
+def _view(raw: Raw) -> bytes:
+    """The bytes of a message, not copied: only for the encoder of a snapshot."""
+    return memoryview(raw)  # type: ignore[return-value]
 
 
 def _carried_facts(folded: FoldedBranch, origin: int) -> tuple[tuple[CarriedPiece, ...], tuple[Summary, ...]]:
@@ -1107,7 +1118,7 @@ class Journal:
                 format=self.head.format,
                 body=b"" if is_large else bytes(body),
                 is_findable=number not in state.secrecy.numbers,
-                shown=encode(shown.message) if shown else None,
+                shown=bytes(encode(shown.message)) if shown else None,
                 tokens=entry.tokens,
                 key=key if number == self.head.next_seq else "",
                 at=now,
@@ -1264,7 +1275,7 @@ def _original(one: StoredMessage, head: Head, *, is_raw: bool) -> Original:
 
 def encoder(state: State) -> Encode:
     dialect = state.frame.fixed.dialect
-    return lambda message: bytes(encode_item(message, dialect))
+    return lambda message, original=None: encode_item(message, dialect, original)
 
 
 def sent_once(state: State, folded: FoldedBranch, marks: tuple[Edit, ...] = ()) -> SentWindow:

@@ -40,15 +40,18 @@ def body_of(incoming: IncomingRequest, hosted: TakenRequest, made: PreparedWindo
     window = made.window
     if made.is_as_sent or window is None:
         return incoming.body
-    if MARK in incoming.body:
+    is_marked = MARK in incoming.body
+    if is_marked:
         window = made.bare  # the client marks its own cache prefixes: leave them to it
         if window is None or made.is_plain:
             return incoming.body
-    window = within_limit(_as_sent(incoming, hosted, made, window))
+    window = within_limit(_as_sent(incoming, hosted, made, window, is_marked=is_marked))
     return encode_window(_request(incoming, window), window)
 
 
-def _as_sent(incoming: IncomingRequest, hosted: TakenRequest, made: PreparedWindow, window: Window) -> Window:
+def _as_sent(
+    incoming: IncomingRequest, hosted: TakenRequest, made: PreparedWindow, window: Window, *, is_marked: bool
+) -> Window:
     """The window with the client's own encoding of every unchanged message. Changed messages get the cache
     marks of this request, and not those that they had when they were new.
     """
@@ -57,14 +60,16 @@ def _as_sent(incoming: IncomingRequest, hosted: TakenRequest, made: PreparedWind
     known, rewritten = hosted.live.rewritten, dict[int, tuple[Message, Message]]()
     for index, (message, shown) in enumerate(zip(window.messages, sent.shown, strict=False)):
         number = sent.number(index)
-        raw = history.item(number + offset)
         if shown.message is message and sent.is_original(message, number):
-            messages.append(_client_encoding(incoming, message, raw))
+            messages.append(_client_encoding(incoming, message, history.item(number + offset)))
             continue
-        pair = known.get(id(message)) or (message, with_own_json(unmarked(message), incoming.dialect))
+        pair = known.get(id(message))
+        if pair is None:
+            own = with_own_json(unmarked(message), incoming.dialect, sent.held_original(number))
+            pair = message, own
         rewritten[id(message)] = pair
         messages.append(pair[1])
-        if MARK in bytes(raw):
+        if is_marked and MARK in bytes(history.item(number + offset)):
             marks.append(Breakpoint(window.place(index), len(message.parts) - 1, "5m", "the client's own"))
     hosted.live.rewritten = rewritten
     return structs.replace(window, messages=tuple(messages), breakpoints=tuple(marks))

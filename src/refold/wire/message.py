@@ -78,25 +78,27 @@ def encode_message(message: Message, dialect: Dialect) -> Raw:
     return _rebuild(message, origin, dialect) if origin.edited else origin.raw
 
 
-def encode_item(message: Message, dialect: Dialect) -> Raw:
-    """The JSON of one message as an element of the list of messages, even if it came as a plain string."""
+def encode_item(message: Message, dialect: Dialect, original: Message | None = None) -> Raw:
+    """The JSON of one message as an element of the list of messages, even if it came as a plain string. `original` is the message
+    before it was changed, if that is known: otherwise its JSON is decoded again.
+    """
     origin = _own_origin(message, dialect)
     if origin is None:
         return write(_CODECS[dialect.name].spell(message))
     if not is_object(origin.raw):
         return write(_CODECS[dialect.name].spell(structs.replace(message, origin=None)))
-    return _rebuild(message, origin, dialect) if origin.edited else origin.raw
+    return _rebuild(message, origin, dialect, original) if origin.edited else origin.raw
 
 
-def with_own_json(message: Message, dialect: Dialect) -> Message:
+def with_own_json(message: Message, dialect: Dialect, original: Message | None = None) -> Message:
     """A changed message with the JSON that it is sent as for its origin, so that it is written only once. Others, and
-    those that cannot be written, are returned as they are.
+    those that cannot be written, are returned as they are. `original` is as for `encode_item`.
     """
     origin = message.origin
     if origin is None or not origin.edited or not is_object(origin.raw):
         return message
     try:
-        return structs.replace(message, origin=Origin(dialect.name, encode_item(message, dialect)))
+        return structs.replace(message, origin=Origin(dialect.name, encode_item(message, dialect, original)))
     except WireError:
         return message
 
@@ -117,15 +119,21 @@ def _own_origin(message: Message, dialect: Dialect) -> Origin | None:
     return origin
 
 
-def _rebuild(message: Message, origin: Origin, dialect: Dialect) -> Raw:
+def _rebuild(message: Message, origin: Origin, dialect: Dialect, original: Message | None = None) -> Raw:
     if not is_object(origin.raw):
         return write(_value(message, dialect))
     codec = _CODECS[dialect.name]
-    original = codec.decode_item(origin.raw)
+    if original is None or not _is_as_decoded(original, origin.raw):
+        original = codec.decode_item(origin.raw)
     before, after = codec.spell(original), codec.spell(message)
     if before.get("type") != after.get("type"):
         raise WireError("the type of an item cannot change", hint="leave it out and build a new message")
     return patch(origin.raw, before, after)
+
+
+def _is_as_decoded(message: Message, raw: Raw) -> bool:
+    """True if the message is what this JSON was decoded to."""
+    return message.origin is not None and message.origin.raw is raw and not message.origin.edited
 
 
 def _value(message: Message, dialect: Dialect) -> Json:

@@ -467,7 +467,7 @@ def read_history(array: bytes | memoryview, dialect: Dialect, before: History | 
     """
     known = same_items(before, array) if before else 0
     start = before.ends[known - 1] if before and known else 0
-    tail = _as_list(bytes(array[start:])) if known else array
+    tail = _as_list(array, start) if known else array
     messages = decode_messages(tail, dialect)
     ends = [*before.ends[:known]] if before else []
     ends += _ends(array, read_list(tail), start)
@@ -512,12 +512,14 @@ def _same_start(one: bytes, other: bytes) -> int:
     return low
 
 
-def _as_list(rest: bytes) -> bytes:
+def _as_list(array: bytes | memoryview, start: int) -> bytes:
     """The rest of a list after one of its items, as a list."""
-    text = rest.lstrip(b" \t\r\n")
-    if text.startswith(b","):
-        return b"[" + text[1:]
-    return b"[" + text if text.startswith(b"]") else text
+    while start < len(array) and array[start] in b" \t\r\n":
+        start += 1
+    if array[start : start + 1] == b",":
+        return b"".join((b"[", memoryview(array)[start + 1 :]))
+    rest = bytes(array[start:])
+    return b"[" + rest if rest.startswith(b"]") else rest
 
 
 def _ends(array: bytes | memoryview, raws: Sequence[Raw], start: int) -> list[int]:
