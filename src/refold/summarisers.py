@@ -28,6 +28,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from itertools import islice
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -59,6 +60,7 @@ from refold.core.summary_checks.accept import (
     typed_by_user,
     with_facts,
 )
+from refold.core.summary_checks.draft_faults import MAX_READ
 from refold.core.summary_checks.headings import headings_once, says_something, split_section
 from refold.core.tool_use import has_failed
 from refold.core.user_requests import missing_lines
@@ -269,8 +271,8 @@ class SummaryAttempt:
             previous=asked.previous,
             beside="\n".join((asked.body if asked.facts else "", *(self._read() if asked.is_raw else ()))),
             asked=f"{self.recipe.prompts.system}\n{words}",
-            spoken=said_by("user", self.task.passages),
-            answered=said_by("assistant", self.task.passages),
+            spoken=said_by("user", self.task.passages, MAX_READ),
+            answered=said_by("assistant", self.task.passages, MAX_READ),
         )
 
     def _read(self) -> Iterator[str]:
@@ -348,6 +350,9 @@ TURN = "## This Turn So Far"
 """The heading that the question about a turn asks for; the next summary finds the beginning of the turn under
 it.
 """
+FAR_CHARACTERS, FAR_TOKENS = 8, 2
+"""A transcript of more characters than these times its window's tokens is counted message by message, and divided at once if that is
+more than these times the window: the count of the whole may differ by some tokens for each message."""
 _BETWEEN = "\n\n"
 _JOINT = 2
 """Tokens that joining two parts adds."""
@@ -429,6 +434,8 @@ class Reader:
         self, passages: Sequence[Passage], asked: PromptKind, most: int, previous: str
     ) -> TaskAnswer | None:
         """A summary by one question; None if the model cannot read so much at once."""
+        if not self._is_raw() and await self._work(self._is_too_long, passages):
+            return None
         body = await self._work(transcript, passages)
         for is_raw in (True, False) if self._is_raw() else (False,):
             whole = TaskQuestion(body, asked, most, previous, is_raw=is_raw)
@@ -444,6 +451,17 @@ class Reader:
         """
         is_whole = self.recipe.strategy == "abstractive" and self.task.turn_from is None
         return is_whole and self.attempt.can_read_raw
+
+    def _is_too_long(self, passages: Sequence[Passage]) -> bool:
+        """True if the passages are far longer than the window. Found without the whole transcript, which may have megabytes."""
+        left = FAR_TOKENS * self.window
+        if sum(one.message.characters for one in passages) <= FAR_CHARACTERS * self.window:
+            return False
+        for passage in passages:
+            left -= self.count(passage.text)
+            if left < 0:
+                return True
+        return False
 
     def _fits(self, asked: TaskQuestion) -> bool:
         return self.attempt.size_of(asked) + asked.most <= int(self.window * MARGIN)
@@ -471,7 +489,7 @@ class Reader:
         room = self._part_room(asked)
 
         def whole() -> TaskQuestion | None:
-            found = chunks(passages, room, self.count)
+            found = [*islice(chunks(passages, room, self.count), 2)]
             one = TaskQuestion(transcript(found[0]), asked, most, previous) if len(found) == 1 else None
             return one if one is not None and self._fits(one) else None
 
@@ -504,8 +522,8 @@ class Reader:
         """A summary of each chunk."""
         found, done = list[TaskAnswer](), 0
         while done < len(passages):
-            room = self._part_room(asked)
-            for chunk in await self._work(chunks, passages[done:], room, self.count):
+            left = chunks(passages[done:], self._part_room(asked), self.count)
+            while (chunk := await self._work(next, left, None)) is not None:
                 try:
                     body = await self._work(transcript, chunk)
                     most = await self._work(self._part_answer, body)
@@ -881,9 +899,9 @@ def _source(task: SummaryTask, count: Count) -> DraftSource:
         tokens=count(source) + count(task.previous),
         previous=task.previous,
         asked=task.focus,
-        spoken=said_by("user", task.passages),
+        spoken=said_by("user", task.passages, MAX_READ),
         typed=typed_by_user(task.passages),
-        answered=said_by("assistant", task.passages),
+        answered=said_by("assistant", task.passages, MAX_READ),
         ledger=task.ledger,
     )
 

@@ -20,21 +20,21 @@ def test_a_call_and_its_result_are_read_together():
 @pytest.mark.parametrize("room", [400, 700, 2_000, 100_000])
 def test_every_chunk_fits_and_nothing_is_left_out(room):
     passages = told(10)
-    found = chunks(passages, room, len)
+    found = [*chunks(passages, room, len)]
     assert all(len(transcript(chunk)) <= room for chunk in found)
     assert [passage.number for chunk in found for passage in chunk] == list(range(40))
     assert all(chunk[0].message.role != "tool" for chunk in found)
 
 
 def test_a_reply_that_is_too_large_alone_is_shortened_with_its_handle():
-    found = chunks(told(1, size=20_000), 2_000, len)
+    found = [*chunks(told(1, size=20_000), 2_000, len)]
     said = [transcript(chunk) for chunk in found]
     assert all(len(one) <= 2_600 for one in said)
     assert any("#m2]" in one for one in said)
 
 
 def test_nothing_gives_no_chunks():
-    assert chunks([], 100, len) == []
+    assert [*chunks([], 100, len)] == []
 
 
 def results(count: int, *, in_one: bool) -> list[Passage]:
@@ -51,7 +51,7 @@ def test_a_reply_with_a_hundred_and_fifty_results_fits_too(in_one):
         return -(-len(text) // 4)
 
     passages = results(150, in_one=in_one)
-    found = chunks(passages, 4_000, count)
+    found = [*chunks(passages, 4_000, count)]
     assert all(count(transcript(chunk)) <= 4_000 for chunk in found)
     assert [passage.number for chunk in found for passage in chunk] == list(range(len(passages)))
     told = "".join(transcript(chunk) for chunk in found)

@@ -131,11 +131,29 @@ def transcript(passages: Iterable[Passage]) -> str:
     return "\n\n".join([passage.text for passage in passages])
 
 
-def said_by(role: Role, passages: Iterable[Passage]) -> str:
-    """Return all text of one role, without calls and results. Text beside tool results is the user's."""
+def said_by(role: Role, passages: Iterable[Passage], most: int) -> str:
+    """Return the text of one role, without calls and results: of more than `most` characters, the first and the last. Text beside
+    tool results is the user's.
+    """
     messages = [one.message for one in passages]
     said = map(said_by_user, messages) if role == "user" else (one for one in messages if one.role == role)
-    return "\n".join(one.text for one in said if one and one.text)
+    texts = [one.text for one in said if one and one.text]
+    if sum(len(text) + 1 for text in texts) <= most + 1:
+        return "\n".join(texts)
+    half = most // 2
+    first, last = "\n".join(_until(half, texts)), "\n".join(_until(half, reversed(texts))[::-1])
+    return f"{first[:half]}\n{last[-half:]}"
+
+
+def _until(size: int, texts: Iterable[str]) -> list[str]:
+    """Return the first texts that have `size` characters together."""
+    found = list[str]()
+    for text in texts:
+        found.append(text)
+        size -= len(text) + 1
+        if size <= 0:
+            break
+    return found
 
 
 def fenced(text: str, mark: str = "transcript") -> str:
@@ -262,21 +280,21 @@ _LEAST = 200
 """Characters that every part keeps, as long as a reply can be split instead."""
 
 
-def chunks(passages: Sequence[Passage], room: int, count: Count) -> list[tuple[Passage, ...]]:
-    """Return the passages in groups of at most `room` tokens each; every passage is in one group, in
-    order.
+def chunks(passages: Sequence[Passage], room: int, count: Count) -> Iterator[tuple[Passage, ...]]:
+    """Yield the passages in groups of at most `room` tokens each; every passage is in one group, in
+    order. The groups of some megabytes are not all in memory at once.
     """
-    found: list[tuple[Passage, ...]] = []
     held: list[Passage] = []
     used, between = 0, max(1, count("\n\n"))
     for piece in _pieces(passages, room, count):
         size = count(transcript(piece)) + between
         if held and used + size - between > room:
-            found.append(tuple(held))
+            yield tuple(held)
             held, used = [], 0
         held += piece
         used += size
-    return [*found, tuple(held)] if held else found
+    if held:
+        yield tuple(held)
 
 
 def units(passages: Sequence[Passage]) -> Iterator[tuple[Passage, ...]]:

@@ -309,7 +309,7 @@ def ends_open(text: str, copied: Collection[str] = ()) -> bool:
 
 # Languages
 
-_MAX_READ = 40_000
+MAX_READ = 40_000
 """Characters that are read, half from the beginning and half from the end: enough for detection."""
 _MIN_LETTERS = 20
 """Fewer letters do not identify a script."""
@@ -427,7 +427,7 @@ def _letters_of(text: str) -> Counter[str]:
 
 def _plain(text: str) -> str:
     """Return the words of a text, without headings, code, names and paths."""
-    text = text if len(text) <= _MAX_READ else f"{text[: _MAX_READ // 2]}\n{text[-_MAX_READ // 2 :]}"
+    text = text if len(text) <= MAX_READ else f"{text[: MAX_READ // 2]}\n{text[-MAX_READ // 2 :]}"
     prose = "\n".join(line for line, is_code in lines_of(text) if not is_code and not is_heading(line))
     return _NAME.sub(_drop_names, _CODE.sub(" ", prose))
 
