@@ -27,8 +27,9 @@ from refold.text_work import MAX_LOOP_BYTES, call_in_thread
 MIB = 1024 * 1024
 RETRY_S = 1
 """Time after which a client may try again: most large requests take about so long."""
-LARGE_BYTES = 4 * MIB
-"""Requests from this size on have their memory given back to the system when they have been answered."""
+LARGE_BYTES = 2 * MIB
+"""Requests from this size on have free memory given back to the system when they have been read, and when they have been answered: a
+millisecond or two each time. What other requests and the reading have left free is otherwise up to the size of the request."""
 BLOCK_BYTES = MIB
 """Blocks of memory from this size on go back to the system when they are freed: texts that are put together and dropped again. The
 system clears the memory of a new one, so smaller blocks stay: with a quarter of it, one more turn of a conversation of 800 KB took
@@ -152,10 +153,16 @@ class Admission:
 
 def return_free_memory() -> None:
     """Give free memory back to the system, in a thread."""
+    if _trim_function() is not None:
+        task = asyncio.get_running_loop().create_task(call_in_thread(return_memory_now))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def return_memory_now() -> None:
+    """Give free memory back to the system, in a thread of the caller's."""
     trim = _trim_function()
     if trim is not None:
-        task = asyncio.get_running_loop().create_task(call_in_thread(trim))
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        trim()
 
 
 def return_large_blocks() -> None:

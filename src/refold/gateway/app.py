@@ -26,7 +26,7 @@ from refold.config.layers import RUNTIME
 from refold.engine.engine import Engine
 from refold.engine.events import Event
 from refold.gateway import errors, previous_response, upstreams
-from refold.gateway.admission import Admission
+from refold.gateway.admission import LARGE_BYTES, Admission, return_memory_now
 from refold.gateway.auth import send_answer
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.events import Events
@@ -405,9 +405,12 @@ class Gateway:
             check_new(body, incoming.fields, incoming.dialect.messages_key, known, **limits)
             if host is None or not array or incoming.continues or incoming.wishes.is_off:
                 return incoming, None
+            seen = None
             with suppress(WireError):  # raised again when the request is taken in
-                return incoming, host.read(incoming, array, earlier)
-            return incoming, None
+                seen = host.read(incoming, array, earlier)
+            if len(body) >= LARGE_BYTES:
+                return_memory_now()
+            return incoming, seen
 
         return await run_text_work(len(body), check_and_read)
 
