@@ -41,7 +41,7 @@ is lower and noisier.
 LEAST_MESSAGE = 0.3
 """Least similarity of a message that is found. For questions of BEAM about conversations of LoCoMo, which do not answer them, the
 nearest message is nearer than this in about three of ten cases; of the messages that hold an answer, about four of five are."""
-ROWS = 1_024
+ROWS = 256
 """Rows of the table that are added up together: those of all tokens of a long text would take 1.5 KB for each."""
 _TABLE, _TOKENIZER = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
 
