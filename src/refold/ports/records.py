@@ -6,7 +6,7 @@ All of them are frozen values. A writer reads the `Head` of a branch and commits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias, overload
 
 import msgspec
@@ -405,11 +405,17 @@ class NewMessages(Sequence[StoredMessage]):
     it is read: all copies together would take as much memory as the request once more.
     """
 
-    __slots__ = ("_bodies", "_rows")
+    __slots__ = ("_bodies", "_read", "_rows")
 
-    def __init__(self, rows: Sequence[StoredMessage], bodies: Sequence[Raw]) -> None:
+    def __init__(
+        self, rows: Sequence[StoredMessage], bodies: Sequence[Raw], read: Callable[[Raw], bytes] = bytes
+    ) -> None:
         """`rows` are the messages without their bytes, and `bodies` their bytes."""
-        self._rows, self._bodies = rows, bodies
+        self._rows, self._bodies, self._read = rows, bodies, read
+
+    def uncopied(self) -> NewMessages:
+        """The same messages with views in place of bytes: for a store that copies the bytes itself, and keeps no message."""
+        return NewMessages(self._rows, self._bodies, memoryview)  # type: ignore[arg-type]
 
     @property
     def size(self) -> int:
@@ -425,8 +431,8 @@ class NewMessages(Sequence[StoredMessage]):
     def __getitem__(self, at: slice) -> Sequence[StoredMessage]: ...
     def __getitem__(self, at: int | slice) -> StoredMessage | Sequence[StoredMessage]:
         if isinstance(at, slice):
-            return NewMessages(self._rows[at], self._bodies[at])
-        return structs.replace(self._rows[at], body=bytes(self._bodies[at]))
+            return NewMessages(self._rows[at], self._bodies[at], self._read)
+        return structs.replace(self._rows[at], body=self._read(self._bodies[at]))
 
 
 class Batch(Struct, frozen=True, kw_only=True):

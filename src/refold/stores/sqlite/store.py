@@ -27,7 +27,7 @@ from msgspec import structs
 
 from refold.core.search.terms import spaced
 from refold.model.errors import StoreError
-from refold.ports.records import Batch, Head, SearchHit, Session, SessionHit
+from refold.ports.records import Batch, Head, NewMessages, SearchHit, Session, SessionHit
 from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, reach, refuse
@@ -396,6 +396,8 @@ def _create(head: Head, session: Session, title: str, at: float, cursor: apsw.Cu
 
 
 def _take_whole(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bool]:
+    if isinstance(batch.messages, NewMessages):
+        batch = structs.replace(batch, messages=batch.messages.uncopied())
     return run(cursor, commit(seen, batch, rows.of_message)), False
 
 

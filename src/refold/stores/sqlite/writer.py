@@ -414,7 +414,7 @@ _WITH_CONTENT = frozenset(
     {"add_message", "install_compaction", "put_summary", "add_blob", "add_reply", "index_words"}
 )
 _LARGE = 256 * 1024
-_TEXTS = bytes, str
+_TEXTS = bytes, memoryview, str
 
 
 def _is_large(parameters: QueryParameters | Sequence[QueryParameters]) -> bool:
