@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import random
 import tracemalloc
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,7 +18,12 @@ from refold.core.search.terms import spaced, words
 from refold.core.secrets import find_secrets
 from refold.core.summary_checks.inventions import TOKEN, known_of
 from refold.engine.journal import Journal
+from refold.model.dialect import DIALECTS
+from refold.model.message import Text
 from refold.stores.sqlite.store import SqliteStore
+from refold.stores.sqlite.writer import JobOutcome, WorkerPool
+from refold.wire.message import decode_messages, encode_item
+from refold.wire.request import read_history
 from tests.gateway.conftest import served
 
 _WORDS = [
@@ -28,6 +35,10 @@ def prose(size: int, seed: int = 1) -> str:
     chance = random.Random(seed)
     lines = (" ".join(chance.choices(_WORDS, k=200)) for _ in range(size // 400))
     return "\n".join(lines)[:size]
+
+
+def said_at(at: int, size: int) -> dict[str, object]:
+    return {"role": ("user", "assistant")[at % 2], "content": f"{at} {prose(size, at)}"}
 
 
 class Peak:
@@ -100,9 +111,7 @@ async def test_the_messages_of_a_large_request_are_stored_without_a_copy_of_them
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
 
-    said = [
-        {"role": ("user", "assistant")[at % 2], "content": f"{at} {prose(10_000, at)}"} for at in range(400)
-    ]
+    said = [said_at(at, 10_000) for at in range(400)]
     body = msgspec.json.encode({"model": "gpt-5", "messages": said})
     async with served(upstream, store=store, window=8_000, summariser_enabled=False) as gate:
         with monkeypatch.context() as patched:
@@ -115,3 +124,47 @@ async def test_the_messages_of_a_large_request_are_stored_without_a_copy_of_them
     assert status == 200
     assert stored == said
     assert max(peaks) < len(body) / 2, "a portion at a time"
+
+
+def test_a_large_message_after_known_ones_is_held_once_beside_its_text():
+    known, new = [said_at(at, 1_000) for at in range(3)], said_at(3, 3_000_000)
+    before = read_history(msgspec.json.encode(known), DIALECTS["chat"]).history
+    array = memoryview(msgspec.json.encode([*known, new]))
+    with measured():
+        reading = read_history(array, DIALECTS["chat"], before)
+        held = tracemalloc.get_traced_memory()[0]
+
+    assert (reading.known, len(reading.messages)) == (3, 1)
+    assert reading.messages[0].text == new["content"]
+    assert held < 1.2 * len(array), "its text, and a view of the request"
+
+
+def test_a_changed_message_is_written_without_its_original_text_once_more():
+    dialect = DIALECTS["chat"]
+    (original,) = decode_messages(msgspec.json.encode([said_at(0, 3_000_000)]), dialect)
+    changed = original.with_parts((Text("Short."),))
+    with measured() as peak:
+        raw = encode_item(changed, dialect, original)
+
+    assert bytes(raw) == bytes(encode_item(changed, dialect))
+    assert peak.bytes < 100_000
+
+
+async def test_a_thread_holds_the_rows_of_a_job_no_longer_than_the_job():
+    class Rows(list[bytes]):
+        """A list that can be watched."""
+
+    pool = WorkerPool(
+        lambda: True, lambda _: None, lambda _, jobs: [job() for job in jobs], threads=1, most=1
+    )
+    rows = await pool.submit(lambda: JobOutcome(Rows([b"text"])))
+    there = weakref.ref(rows)
+    del rows
+    for _ in range(200):  # the thread drops them after it has told the event loop
+        if there() is None:
+            break
+        await asyncio.sleep(0.01)
+    still_there = there() is not None
+    pool.close()
+
+    assert not still_there

@@ -60,10 +60,21 @@ def decode_message(raw: Raw | bytes, dialect: Dialect) -> Message:
 def decode_messages(array: Data, dialect: Dialect) -> tuple[Message, ...]:
     """A whole list of messages; places are relative to the list, such as `[3].content[0]`."""
     raws = read_list(array)
+    if len(array) > MAX_AT_ONCE:
+        return decode_each(raws, dialect)
+    _check_number(raws)
+    return _CODECS[dialect.name].decode_items(raws, array)
+
+
+def decode_each(raws: list[Raw], dialect: Dialect) -> tuple[Message, ...]:
+    """The elements of a large list of messages."""
+    _check_number(raws)
+    return each(_CODECS[dialect.name].decode_item, raws)
+
+
+def _check_number(raws: list[Raw]) -> None:
     if len(raws) > MAX_MESSAGES:
         raise too_many("messages", MAX_MESSAGES)
-    codec = _CODECS[dialect.name]
-    return codec.decode_items(raws, array) if len(array) <= MAX_AT_ONCE else each(codec.decode_item, raws)
 
 
 def encode_message(message: Message, dialect: Dialect) -> Raw:

@@ -43,7 +43,14 @@ from refold.wire.json_codec import (
     within,
     write,
 )
-from refold.wire.message import decode_messages, encode_item, encode_message, encode_prompt
+from refold.wire.message import (
+    MAX_AT_ONCE,
+    decode_each,
+    decode_messages,
+    encode_item,
+    encode_message,
+    encode_prompt,
+)
 
 # Writes cache breakpoints into the blocks of a window. A breakpoint is one more field of a block.
 # The block is encoded, given the field and decoded again; all other values of the window stay the
@@ -468,10 +475,16 @@ def read_history(array: bytes | memoryview, dialect: Dialect, before: History | 
     known = same_items(before, array) if before else 0
     start = before.ends[known - 1] if before and known else 0
     tail = _as_list(array, start) if known else array
-    messages = decode_messages(tail, dialect)
-    ends = [*before.ends[:known]] if before else []
-    ends += _ends(array, read_list(tail), start)
-    return Reading(History(array, tuple(ends)), known, messages)
+    raws, earlier = read_list(tail), before.ends[:known] if before else ()
+    ends = _ends(array, raws, start)
+    if known and len(tail) > MAX_AT_ONCE:
+        # Views of the request, which is kept anyway, and not of a copy of its end.
+        views = [Raw(memoryview(array)[end - len(raw) : end]) for raw, end in zip(raws, ends, strict=True)]
+        del raws, tail
+        messages = decode_each(views, dialect)
+    else:
+        messages = decode_messages(tail, dialect)
+    return Reading(History(array, (*earlier, *ends)), known, messages)
 
 
 def same_items(before: History, array: bytes | memoryview) -> int:
