@@ -475,16 +475,16 @@ def read_history(array: bytes | memoryview, dialect: Dialect, before: History | 
     known = same_items(before, array) if before else 0
     start = before.ends[known - 1] if before and known else 0
     tail = _as_list(array, start) if known else array
-    raws, earlier = read_list(tail), before.ends[:known] if before else ()
-    ends = _ends(array, raws, start)
-    if known and len(tail) > MAX_AT_ONCE:
-        # Views of the request, which is kept anyway, and not of a copy of its end.
-        views = [Raw(memoryview(array)[end - len(raw) : end]) for raw, end in zip(raws, ends, strict=True)]
-        del raws, tail
-        messages = decode_each(views, dialect)
-    else:
+    earlier = before.ends[:known] if before else ()
+    if not known or len(tail) <= MAX_AT_ONCE:
         messages = decode_messages(tail, dialect)
-    return Reading(History(array, (*earlier, *ends)), known, messages)
+        return Reading(History(array, (*earlier, *_ends(array, read_list(tail), start))), known, messages)
+    raws = read_list(tail)
+    ends = _ends(array, raws, start)
+    # Views of the request, which is kept anyway, and not of a copy of its end.
+    views = [Raw(memoryview(array)[end - len(raw) : end]) for raw, end in zip(raws, ends, strict=True)]
+    del raws, tail
+    return Reading(History(array, (*earlier, *ends)), known, decode_each(views, dialect))
 
 
 def same_items(before: History, array: bytes | memoryview) -> int:
