@@ -14,6 +14,7 @@ messages.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -437,7 +438,8 @@ def with_beta(headers: Mapping[str, str], beta: str) -> dict[str, str]:
 
 # History that a client resends with every request, decoded incrementally
 
-_BETWEEN = b" \t\r\n,["
+_BLANKS = re.compile(rb"[ \t\r\n]*+")
+_BETWEEN = re.compile(rb"[ \t\r\n,\[]*+")
 _PIECE = 256 * 1024
 """Bytes of a view that are copied at a time to be compared."""
 
@@ -527,8 +529,7 @@ def _same_start(one: bytes, other: bytes) -> int:
 
 def _as_list(array: bytes | memoryview, start: int) -> bytes:
     """The rest of a list after one of its items, as a list."""
-    while start < len(array) and array[start] in b" \t\r\n":
-        start += 1
+    start = _end_of(_BLANKS, array, start)
     if array[start : start + 1] == b",":
         return b"".join((b"[", memoryview(array)[start + 1 :]))
     rest = bytes(array[start:])
@@ -544,6 +545,10 @@ def _ends(array: bytes | memoryview, raws: Sequence[Raw], start: int) -> list[in
 
 
 def _begin(array: bytes | memoryview, start: int) -> int:
-    while array[start] in _BETWEEN:
-        start += 1
-    return start
+    return _end_of(_BETWEEN, array, start)
+
+
+def _end_of(pattern: re.Pattern[bytes], array: bytes | memoryview, start: int) -> int:
+    """Where the characters of a pattern end: there may be megabytes of blanks."""
+    found = pattern.match(array, start)
+    return found.end() if found else start
