@@ -30,6 +30,7 @@ OF_NOBODY |= {"note_deletion", "last_deletion", "forget_deletions"}
 OF_ANYBODY = {
     "find_key_owner": "the owner is the answer",
     "has_keys": "it tells of no owner's rows",
+    "get_unindexed_body": "likewise",
     "has_unindexed": "likewise",
     "list_unindexed": "one index holds the words of all, each with a mark of its owner",
     "note_indexed": "likewise",

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from refold.model.errors import StoreError
 from refold.ports.records import Batch
-from refold.stores.sqlite.store import MOST_BYTES, WORDS_TOGETHER, SqliteStore
+from refold.stores.sqlite import store as sqlite_store
+from refold.stores.sqlite.store import MOST_BYTES, WORDS_TOGETHER, SqliteStore, _index, _spell_some
 from tests.contract.talks import (
     ANNA,
     begin,
@@ -117,6 +118,32 @@ async def test_long_texts_go_to_the_index_a_few_at_a_time(store):
 
     assert len(hits) == 3
     assert len(commits) == 3, "each of them is as much as may go at once"
+
+
+async def test_a_message_that_comes_between_splitting_and_indexing_is_indexed_later(store):
+    first, second = await begin(store, "first"), await begin(store, "second")
+    first, second = await say(store, first, "kraken"), await say(store, second, "kraken walrus")
+    spelt = await store._file.read_at_once(_spell_some)
+    await say(store, first, "walrus")
+    await store.delete(ANNA, "second")
+
+    assert await store._file.write(_index, spelt), "more waits"
+    assert waiting_in(writer_of(store)) == 1
+    assert [(hit.conversation, hit.seq) for hit in await store.search(ANNA, "kraken")] == [("first", 0)]
+    assert [(hit.conversation, hit.seq) for hit in await store.search(ANNA, "walrus")] == [("first", 1)]
+
+
+async def test_a_text_is_split_before_the_transaction_that_indexes_it(store, monkeypatch):
+    await say(store, await begin(store), "the night boat")
+    split, said = [], sqlite_store.said
+    monkeypatch.setattr(
+        sqlite_store,
+        "said",
+        lambda *args: split.append(writer_of(store).in_transaction) or said(*args),
+    )
+
+    assert len(await store.search(ANNA, "boat")) == 1
+    assert split == [False], "writers do not wait for it"
 
 
 async def test_a_gap_between_messages_is_refused_by_the_database(store):

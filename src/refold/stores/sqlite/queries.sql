@@ -369,6 +369,10 @@ WHERE branch.owner = :owner AND branch.id = :branch
 -- Whether there is a list of migrations.
 SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'migration'
 
+-- name: get_unindexed_body
+-- The bytes of a message, whoever its owner is, for the index.
+SELECT body FROM message WHERE id = :id
+
 -- name: has_unindexed
 -- Are there more messages than so many, whoever their owner is, that the index has not taken up?
 SELECT 1
@@ -438,13 +442,9 @@ LIMIT :limit
 
 -- name: list_unindexed
 -- Some of the messages, whoever their owner is, that the index has not taken up: no more than so many or so many bytes.
--- They are not sorted here: that would take several times the memory of the longest.
 SELECT
-    found.owner, found.conversation, message.id, message.format,
-    CASE
-        WHEN is_findable AND NOT EXISTS (SELECT 1 FROM indexed WHERE indexed.message = message.id) THEN body
-        ELSE x''
-    END
+    found.owner, found.conversation, message.id, message.format, message.digest,
+    is_findable AND NOT EXISTS (SELECT 1 FROM indexed WHERE indexed.message = message.id)
 FROM (
     SELECT owner, conversation, id, sum(size) OVER (ORDER BY id) - size AS before
     FROM (
@@ -459,6 +459,7 @@ FROM (
 ) AS found
 CROSS JOIN message ON message.id = found.id
 WHERE found.before < :bytes
+ORDER BY found.id
 
 -- name: lock_lease
 -- The program that has the lease of a branch, or had it when it crashed, until the end of this transaction.

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -32,7 +31,7 @@ from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, reach, refuse
 from refold.stores.sql.migrations import Tables
-from refold.stores.sql.queries import P, QueryParameters, SqlDialect, T, Transaction, load
+from refold.stores.sql.queries import P, QueryParameters, SqlDialect, T, TableRow, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite.file import PATIENCE_S, copy_to, find_faults, open_reader, store_error, wipe
 from refold.stores.sqlite.writer import (
@@ -362,10 +361,13 @@ class SqliteStore(SqlStore):
         """Index all waiting messages. The rests between the transactions end when the store is closed."""
         is_behind = True
         while is_behind:
-            is_behind, took_s = await self._file.do(_index_timed)
+            start = perf_counter()
+            spelt = await self._file.read_at_once(_spell_some)
+            is_behind = await self._file.write(_index, spelt)
+            del spelt  # it may have megabytes
             if is_behind and rests:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(rests * took_s):
+                    async with asyncio.timeout(rests * (perf_counter() - start)):
                         await self._ending.wait()
 
     async def _wipe(self) -> None:
@@ -447,30 +449,38 @@ def _is_behind(by: int) -> Transaction[bool]:
     return bool((yield "has_unindexed", {"more_than": by}))
 
 
-def _index_some() -> Transaction[bool]:
-    """Index some of the waiting messages. Returns True if there are more."""
-    found = yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES}
-    if not found:
-        return False
-    found.sort(key=itemgetter(2))
-    spelt, newest = list[QueryParameters](), dict[int, QueryParameters]()
-    while found:  # the bytes of each are dropped before the next: one may have megabytes
-        owner, conversation, which, wire, body = found.pop(0)
-        if words := spaced(said(wire, body)):
-            spelt.append({"id": which, "scope": scope(owner, conversation), "words": words})
-        newest[which >> 32] = {
-            "id": which
-        }  # the last message of each branch: the rows are in the order of their branches
-        del body, words
-    yield "index_words", spelt
+_SpeltWords: TypeAlias = dict[tuple[int, bytes], str]
+"""The words of messages, by their id and checksum: the id of a deleted message may be given again."""
+
+
+def _spell_some() -> Transaction[_SpeltWords]:
+    """Split some of the waiting messages into words. This is most of the work, and no writer waits for it."""
+    spelt: _SpeltWords = {}
+    for _, _, which, wire, digest, is_new in (yield from _unindexed()):
+        if is_new:
+            ((body,),) = yield "get_unindexed_body", {"id": which}
+            spelt[which, digest] = spaced(said(wire, body))
+            del body
+    return spelt
+
+
+def _index(spelt: _SpeltWords) -> Transaction[bool]:
+    """Index waiting messages, each branch up to the first that was not split. Returns True if there are more."""
+    new, newest, later = list[QueryParameters](), dict[int, QueryParameters](), set[int]()
+    for owner, conversation, which, _, digest, is_new in (yield from _unindexed()):
+        if which >> 32 in later or (is_new and (which, digest) not in spelt):
+            later.add(which >> 32)
+            continue
+        if is_new and (words := spelt[which, digest]):
+            new.append({"id": which, "scope": scope(owner, conversation), "words": words})
+        newest[which >> 32] = {"id": which}
+    yield "index_words", new
     yield "note_indexed", list(newest.values())
     return (yield from _is_behind(0))
 
 
-def _index_timed(cursor: apsw.Cursor) -> tuple[bool, float]:
-    """Index some of the waiting messages. Returns True if there are more, and the seconds that it took."""
-    start = perf_counter()
-    return run(cursor, _index_some()), perf_counter() - start
+def _unindexed() -> Transaction[list[TableRow]]:
+    return (yield "list_unindexed", {"limit": MOST_WORDS, "bytes": MOST_BYTES})
 
 
 def _merge(pages: int) -> Transaction[bool]:
