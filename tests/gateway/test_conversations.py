@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import threading
+from contextlib import suppress
 from weakref import ref
 
 import aiohttp
@@ -18,11 +19,11 @@ from refold.engine import actions
 from refold.gateway import conversations, recognition
 from refold.gateway.conversations import limit_in
 from refold.gateway.recognition import read_line
-from refold.gateway.request import read_incoming
+from refold.gateway.request import IncomingRequest, read_incoming
 from refold.gateway.response_tap import CallResult
 from refold.model.dialect import CHAT
 from refold.model.tokens import Share, Tokens, Usage
-from refold.testing import Refuse, ScriptedUpstream
+from refold.testing import Broken, Refuse, ScriptedUpstream
 from tests.gateway.conftest import served
 
 USER, REPLY = "user", "assistant"
@@ -220,6 +221,25 @@ async def test_requests_leave_nothing_for_the_garbage_collector(without_collecto
             await post(number)
 
         assert gc.collect() < 20
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("then", ["reset", "end"])
+async def test_a_request_whose_answer_breaks_off_is_freed_without_the_collector(
+    without_collector, then, is_stream
+):
+    async with (
+        ScriptedUpstream(otherwise=Broken("Half of a reply", then=then)) as upstream,
+        served(upstream, window=8_000, summariser_enabled=False) as gate,
+        aiohttp.ClientSession(gate.url) as session,
+    ):
+        for number in range(10):
+            body = {"model": "gpt-5", "messages": say(f"question {number}"), "stream": is_stream}
+            with suppress(aiohttp.ClientError):
+                async with session.post("/v1/chat/completions", json=body) as answer:
+                    await answer.read()
+
+        assert sum(isinstance(one, IncomingRequest) for one in gc.get_objects()) <= 3
 
 
 def test_a_message_does_not_hold_on_to_the_messages_before_it():

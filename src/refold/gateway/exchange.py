@@ -21,6 +21,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing, suppress
+from copy import copy
 from functools import partial
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
@@ -579,7 +580,12 @@ class UpstreamAnswer(Struct):
 
     async def read(self) -> int:
         """Read the next chunk and return its size."""
-        chunk = await self.response.content.readany()
+        try:
+            chunk = await self.response.content.readany()
+        except _BROKEN as error:
+            # aiohttp keeps the error: with its traceback, it would hold this request until a garbage collection.
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            raise copy(error) from None
         self.is_ended = not chunk
         if chunk:
             self.held.append(chunk)  # before the await: a cancelled caller still has the chunk
