@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from refold.stores.postgres.store import Patience, PostgresStore
+from refold.stores.sqlite import store as sqlite_store
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.postgres import get_server, make_database
 from tests.gateway.conftest import served
@@ -39,7 +40,7 @@ async def test_a_file_that_was_removed_or_replaced(tmp_path, upstream):
 
 
 async def test_a_file_that_another_program_locks(tmp_path, upstream, monkeypatch):
-    monkeypatch.setattr("refold.stores.sqlite.store.LOCKED_S", 0.05)
+    monkeypatch.setattr(sqlite_store, "LOCKED_S", 0.05)
     store = await SqliteStore.open(tmp_path / "talks.db")
     async with served(upstream, store=store) as gate:
         other = apsw.Connection(str(tmp_path / "talks.db"))
