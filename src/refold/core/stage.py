@@ -26,7 +26,7 @@ class Item(Struct, frozen=True, gc=False):
     tokens: int
 
 
-class ShownMessages(Struct, frozen=True, dict=True):
+class ShownMessages(Struct, frozen=True):
     """The messages that would be sent, oldest first, without system prompt and summaries."""
 
     items: tuple[Item, ...]

@@ -10,7 +10,7 @@ identifier is a false one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -200,19 +200,12 @@ class Result(Struct, frozen=True, gc=False):
         return counter.message(Message("tool", (self.result,)))
 
 
-def find_results(shown: ShownMessages) -> Sequence[Result]:
+def find_results(shown: ShownMessages) -> list[Result]:
     """Every tool result that can be replaced by text, oldest first. Ids repeat, so a result answers the
-    latest call before it. They are looked for once, by the first stage that asks.
+    latest call before it.
 
     Screenshots of a computer call are excluded: providers accept only an image there.
     """
-    cache: dict[str, Sequence[Result]] = vars(shown)
-    if "results" not in cache:
-        cache["results"] = _results(shown)
-    return cache["results"]
-
-
-def _results(shown: ShownMessages) -> list[Result]:
     calls: dict[str, ShownPart] = {}
     found: list[Result] = []
     for index, item in enumerate(shown.items):

@@ -365,7 +365,7 @@ class Cause(Struct, frozen=True):
     by: str
 
 
-def _stale(results: Sequence[Result], kinds: ToolKinds) -> list[tuple[Result, Cause]]:
+def _stale(results: list[Result], kinds: ToolKinds) -> list[tuple[Result, Cause]]:
     """The results that a later event supersedes. One backward pass knows the next event of each kind."""
     calls = [found.call for found in results]
     accesses = [file_accesses(call, kinds) if call else () for call in calls]
