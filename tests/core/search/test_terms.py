@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import random
+from base64 import b64encode
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +42,36 @@ def test_words_are_found_in_any_script(text, expected):
 
 def test_encoded_data_is_not_indexed():
     assert words(f"see {'QUJD' * 40} here") == ["see", "here"]
+
+
+def test_a_long_run_of_base64_is_not_indexed_and_the_text_around_it_is():
+    run = b64encode(random.Random(7).randbytes(3_100)).decode()
+    assert len(run) > 4_096
+    assert "/" in run
+    assert "+" in run
+
+    assert words(f'the picture "{run}" shows a/b') == ["the", "picture", "shows", "a", "b"]
+    assert words(f"first\n{run.translate({43: 45, 47: 95})}\nlast") == ["first", "last"]
+
+
+def test_shorter_runs_and_long_text_without_blanks_are_indexed():
+    path = "/".join(["folder"] * 580)
+    listed = json.dumps(
+        [{"order": number, "status": "paid"} for number in range(9_000)], separators=(",", ":")
+    )
+
+    assert words(path) == ["folder"] * 580
+    assert len(listed) > 200_000
+    assert words(listed) == [word for n in range(9_000) for word in ("order", str(n), "status", "paid")]
+    assert words("数据库" * 50_000) == list("数据库" * 50_000)
+
+
+def test_a_megabyte_of_base64_has_no_words():
+    run = b64encode(random.Random(8).randbytes(1_000_000)).decode()
+
+    assert len(words(f"before {run} after")) < 4_096 // 10
+    assert words(f"before {run} after")[0] == "before"
+    assert words(f"before {run} after")[-1] == "after"
 
 
 @given(st.text())

@@ -2,7 +2,8 @@
 
 People spell in their own ways, so letters lose their case and accents, and every punctuation mark separates
 words. A script without spaces is split into single characters, and a run of these in a query is searched as a
-phrase. Text of a query without a space (`max_page_count`, `src/a.py`) must match as consecutive words.
+phrase. Text of a query without a space (`max_page_count`, `src/a.py`) must match as consecutive words. Words of
+long runs of base64 are left out: each of them is unique, so they would fill the index, and nobody searches for them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ _LONGEST = 100
 """Characters. A longer word is encoded data: it would fill the index, and people do not type it."""
 _STEP = 64 * 1024
 """Characters that are split at a time."""
+_RUN = re.compile(r"[A-Za-z0-9+/=_-]++")
+"""Characters of base64, in both of its alphabets."""
+_LONGEST_RUN = 4_096
+"""Characters of base64 in a row that are still words: longer than paths, keys and signatures are."""
+_BLOCK = _LONGEST_RUN // 2
+"""A longer run contains a whole block of this size, wherever it begins."""
 MAX_QUERY = 1_000
 """Characters of a query that are read: a longer one is a text, and its beginning says what it is about. Every
 message that matches is compared with all words of the query."""
@@ -58,22 +65,36 @@ def words(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
+    if len(text) > _LONGEST_RUN and any(
+        _is_unbroken(text, at) for at in range(0, len(text) - _BLOCK, _BLOCK)
+    ):
+        text = _RUN.sub(_word_or_blank, text)
     # Most texts are ASCII, and this runs for every message: a table is four times as fast as a
     # pattern.
     found = text.lower().translate(_PLAIN).split() if text.isascii() else _WORD.findall(_fold(text))
     return [word for word in found if len(word) <= _LONGEST]
 
 
+def _is_unbroken(text: str, start: int) -> bool:
+    """True if a block of a text has no blank, so that it may be in a long run. In prose the first blank is near."""
+    return text.find(" ", start, start + _BLOCK) < 0 and text.find("\n", start, start + _BLOCK) < 0
+
+
+def _word_or_blank(run: re.Match[str]) -> str:
+    return run[0] if run.end() - run.start() <= _LONGEST_RUN else " "
+
+
 def _pieces(text: str) -> Iterator[str]:
-    """Split a long text before blanks: one call over megabytes would hold the interpreter's lock for half a
-    second.
+    """Split a long text: one call over megabytes would hold the interpreter's lock for half a second. It is split
+    before a blank, or before another character that is in no word, or, inside of data without any, anywhere.
     """
     start = 0
     while len(text) - start > _STEP:
-        stop = max(text.rfind(" ", start + 1, start + _STEP), text.rfind("\n", start + 1, start + _STEP))
+        end = start + _STEP
+        stop = max(text.rfind(" ", start + 1, end), text.rfind("\n", start + 1, end))
         if stop < 0:
-            later = (text.find(blank, start + _STEP) for blank in " \n")
-            stop = min((at for at in later if at >= 0), default=len(text))
+            nearest = range(end, end - _LONGEST, -1)
+            stop = next((at for at in nearest if not text[at].isalnum()), end)
         yield text[start:stop]
         start = stop
     yield text[start:]
