@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 
+import apsw
 import pytest
 from msgspec import structs
 
@@ -16,7 +17,7 @@ from refold.stores.sqlite import writer
 from refold.stores.sqlite.store import SMALL_BYTES, WORDS_TOGETHER, SqliteStore
 from refold.stores.sqlite.writer import ALONE_S, MOST_IN_A_ROW, QUICK_S
 from tests.contract.talks import begin, message, read, say
-from tests.stores.sqlite.inside import writer_of
+from tests.stores.sqlite.inside import copying_of, writer_of
 from tests.stores.sqlite.test_together import held_up
 
 
@@ -234,3 +235,39 @@ async def test_a_store_that_is_closed_waits_for_the_index_and_not_for_its_rests(
 
     assert not await again._file.read(sqlite_store._is_behind, 0)
     await again.close()
+
+
+async def test_the_log_of_large_commits_is_copied_into_the_file_and_begins_anew(store):
+    """With another connection, so that no writer waits for it."""
+    path, head = store._file.path, await begin(store)
+    text, log = "x" * 3_000_000, path.with_name(f"{path.name}-wal")
+    for round_ in range(1, 6):
+        few = tuple(message(head.next_seq + at, text) for at in range(4))
+        head = await store.commit(head, Batch(at=1.0, messages=few))
+        copying = copying_of(store)
+        assert copying.ident not in {None, threading.get_ident()}
+        await asyncio.to_thread(copying.join)
+        head = await say(store, head, "a small one")
+
+        assert path.stat().st_size > round_ * 12_000_000
+
+    assert log.stat().st_size < 30_000_000
+
+
+async def test_a_log_that_somebody_reads_is_copied_later(store):
+    head = await begin(store)
+    reader = apsw.Connection(str(store._file.path))
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM message").fetchall()
+    for _ in range(3):
+        few = tuple(message(head.next_seq + at, "x" * 3_000_000) for at in range(4))
+        head = await store.commit(head, Batch(at=1.0, messages=few))
+        await asyncio.to_thread(copying_of(store).join)
+    assert store._file.path.stat().st_size < 1_000_000
+
+    reader.close()
+    while store._file.path.stat().st_size < 36_000_000:
+        head = await say(store, head, "x" * 500_000)
+        await asyncio.to_thread(copying_of(store).join)
+
+    assert len(await read(store, head)) == head.next_seq

@@ -174,6 +174,17 @@ def _prepare_once(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
 
 
+def copy_log(path: Path) -> int:
+    """Copy the pages of the log into the file, without waiting for anybody. Returns how many of its pages are copied now."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("user_version")  # a connection that has read nothing does not know the log
+        return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[1]
+    finally:
+        connection.close()
+
+
 def wipe(path: Path, most_bytes: float, patience_ms: int) -> apsw.Error | None:
     """Rewrite a file of at most this size, and empty its log. Returns the error that prevented it, if any.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -26,7 +26,7 @@ from msgspec import structs
 
 from refold.core.search.terms import spaced
 from refold.model.errors import StoreError
-from refold.ports.records import Batch, Head, NewMessages, SearchHit, Session, SessionHit
+from refold.ports.records import Batch, Head, NewMessages, SearchHit, Session, SessionHit, StoredMessage
 from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, reach, refuse
@@ -274,7 +274,8 @@ class SqliteStore(SqlStore):
 
     async def _take_in(self, seen: Head, batch: Batch, asked: AppendValues | None, *, is_small: bool) -> Head:
         if asked is None:
-            job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_whole, seen, batch)
+            digests = await self._digests(batch.messages) if isinstance(batch.messages, NewMessages) else {}
+            job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_whole, seen, batch, digests)
         else:
             job = partial(append, seen, asked, batch.at)
         head, is_noted = await self._file.do(job, seen.branch, is_small=is_small)
@@ -283,6 +284,12 @@ class SqliteStore(SqlStore):
                 self._noted.clear()
             self._noted[seen.owner, seen.session] = batch.at
         return head
+
+    async def _digests(self, messages: NewMessages) -> dict[int, bytes]:
+        """The checksums of a large batch's messages, by their numbers: made before its transaction, for which other writers wait."""
+        return await self._file.look(
+            lambda _: {message.seq: rows.digest_of(message.body) for message in messages.uncopied()}
+        )
 
     async def close(self) -> None:
         indexing = self._indexing
@@ -397,10 +404,16 @@ def _create(head: Head, session: Session, title: str, at: float, cursor: apsw.Cu
     return run(cursor, conversations.create(head, session, title=title, at=at))
 
 
-def _take_whole(seen: Head, batch: Batch, cursor: apsw.Cursor) -> tuple[Head, bool]:
+def _take_whole(
+    seen: Head, batch: Batch, digests: Mapping[int, bytes], cursor: apsw.Cursor
+) -> tuple[Head, bool]:
     if isinstance(batch.messages, NewMessages):
         batch = structs.replace(batch, messages=batch.messages.uncopied())
-    return run(cursor, commit(seen, batch, rows.of_message)), False
+
+    def spell(head: Head, message: StoredMessage) -> QueryParameters:
+        return rows.of_message(head, message, digests.get(message.seq, b""))
+
+    return run(cursor, commit(seen, batch, spell)), False
 
 
 def _is_small(batch: Batch) -> bool:

@@ -20,7 +20,7 @@ import apsw
 from refold.model.errors import StoreError
 from refold.stores.sql.commit import reach
 from refold.stores.sql.queries import QueryParameters, QueryStep, T, TableRow, Transaction, load
-from refold.stores.sqlite.file import open_writer, patiently, prepare
+from refold.stores.sqlite.file import copy_log, open_writer, patiently, prepare
 
 # Worker threads with one queue, each with its own connection. Jobs run in the order of their
 # submission. A job runs in one thread from beginning to end, and its outcome is delivered to the
@@ -192,7 +192,8 @@ def _settle(outcomes: Sequence[tuple[asyncio.Future[Any], JobOutcome]]) -> None:
 # everything back, as on a full disk, each transaction is run again by itself. A round trip to a
 # thread takes longer than a fast disk. So a small write runs directly in the event loop if no other
 # caller has written just before and the disk is fast. With other callers, a slow disk or another
-# program that writes, the queue is used.
+# program that writes, the queue is used. The pages of a large commit are copied from the log into the
+# file by a thread of its own, with its own connection: the next writes do not wait for that.
 
 MOST_TOGETHER = 64
 """Transactions that share one commit: together they take about as long as the flush."""
@@ -202,6 +203,10 @@ ALONE_S = 0.001
 """A write runs in the event loop only if no other caller wrote for this long: more frequent callers share a commit."""
 MOST_IN_A_ROW = 16
 """Writes in the event loop in a row before other tasks run: some milliseconds."""
+
+LOG_PAGES, MOST_COPIED, MOST_LOG = 1_000, 2_000, 100_000
+"""Pages of a log that is copied into the file; the most new ones that a commit copies itself, which takes some milliseconds; and the
+size of a log, 400 MB, from which on commits copy it whatever that takes."""
 
 HURRIED_S = 0.05
 """Busy timeout after a write that timed out, until one succeeds: the next writes do not each wait the full timeout behind a
@@ -221,6 +226,8 @@ class FileWriter:
         self._thread = threading.get_ident()
         # Opened here and not in the thread: errors go to the caller that opens the store.
         self.connection = open_writer(path, self._wait)
+        self.connection.set_wal_hook(self._note_log)
+        self._path, self._copied, self._asked, self._copying = path, 0, 0, threading.Thread()
         self.cursor = self.connection.cursor()
         """Reused, because creating a cursor takes longer than many statements; replaced after an error."""
         self.turn = threading.Lock()
@@ -285,7 +292,33 @@ class FileWriter:
             self._took_s = perf_counter() - start
         return told
 
+    def _note_log(self, connection: apsw.Connection, _: str, pages: int) -> int:
+        """Copy a long log into the file. SQLite calls it after each commit, with the number of pages in the log. A log that is copied
+        whole begins anew with the next commit, unless somebody reads it.
+        """
+        if pages < max(LOG_PAGES, self._copied):
+            self._copied = self._asked = 0
+        if pages < LOG_PAGES:
+            return apsw.SQLITE_OK
+        if pages - self._copied <= MOST_COPIED or pages >= MOST_LOG:
+            with suppress(
+                apsw.Error
+            ):  # another program copies it, or the disk is full: a later commit tries again
+                copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[1]
+                self._copied = self._asked = 0 if copied == pages else copied
+        elif pages - self._asked >= LOG_PAGES and not self._copying.is_alive():
+            self._asked = pages
+            self._copying = threading.Thread(target=self._copy_log, daemon=True)
+            self._copying.start()
+        return apsw.SQLITE_OK
+
+    def _copy_log(self) -> None:
+        with suppress(apsw.Error):
+            self._copied = copy_log(self._path)
+
     def _close(self, connection: apsw.Connection) -> None:
+        if self._copying.is_alive():
+            self._copying.join()
         with self.turn:
             connection.close()
 
@@ -404,23 +437,28 @@ def _do_apart(cursor: apsw.Cursor, job: Job) -> JobOutcome:
 def _ask(handle: SqlHandle, step: QueryStep) -> list[TableRow]:
     name, parameters = step
     statement = load("sqlite")[name]
-    keeps = name not in _WITH_CONTENT or not _is_large(parameters)
+    keeps = name not in _CONTENT or not _is_large(parameters, _CONTENT[name])
     if isinstance(parameters, dict):  # several times as fast as a check for Mapping
         return handle.execute(statement, parameters, can_cache=keeps).fetchall()
     return list(handle.executemany(statement, parameters, can_cache=keeps))
 
 
-_WITH_CONTENT = frozenset(
-    {"add_message", "install_compaction", "put_summary", "add_blob", "add_reply", "index_words"}
-)
+_CONTENT = {
+    "add_message": ("body", "shown"),
+    "install_compaction": ("edits", "shown"),
+    "put_summary": ("body", "carry"),
+    "add_blob": ("body",),
+    "add_reply": ("body",),
+    "index_words": ("words",),
+}
+"""The parameters of a query that may be large."""
 _LARGE = 256 * 1024
-_TEXTS = bytes, memoryview, str
 
 
-def _is_large(parameters: QueryParameters | Sequence[QueryParameters]) -> bool:
+def _is_large(parameters: QueryParameters | Sequence[QueryParameters], names: Sequence[str]) -> bool:
     """True if a statement with these parameters must not be kept for its next use: it would keep their bytes until then."""
     for row in [parameters] if isinstance(parameters, dict) else parameters:
-        for value in row.values():  # type: ignore[union-attr]
-            if isinstance(value, _TEXTS) and len(value) > _LARGE:
+        for name in names:
+            if len(row[name] or b"") > _LARGE:  # type: ignore[arg-type,index]
                 return True
     return False
