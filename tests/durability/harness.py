@@ -24,6 +24,7 @@ from refold.engine.engine import Engine
 from tests.durability.checks import RECALLED, Log, faults_of, read_ledger
 from tests.durability.notes import CONVERSATIONS, OWNER, SETTINGS, clock_of, name_of
 from tests.embedder import Subjects
+from tests.program import command
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = 1_000_000
@@ -135,7 +136,7 @@ class Campaign:
         seed = self.chance.randrange(1 << 30)
         words = (self.url, self.log, self.ledger, self.run, seed, ENDLESS, self.run)
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.durability.worker", *map(str, words)],
+            [*command("tests.durability.worker"), *map(str, words)],
             cwd=ROOT,
             env={**os.environ, "REFOLD_FAILPOINT": failpoint},
             stderr=subprocess.PIPE,

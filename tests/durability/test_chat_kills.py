@@ -6,7 +6,6 @@ python -m tests.durability.test_chat_kills KILLS [URL]     runs a campaign and p
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import re
 import subprocess
@@ -27,6 +26,7 @@ from refold.testing import Received, Say, ScriptedUpstream, Slow, call, say
 from tests.contract.postgres import get_server, make_database
 from tests.durability.chat_worker import engine_for, open_chat
 from tests.durability.worker import Notebook
+from tests.program import command
 
 ROOT = Path(__file__).parents[2]
 MARK = re.compile(r"<(\d+\.\d+)>")
@@ -123,14 +123,14 @@ def check(messages: list[Message], log: Path, ledger: Path, figures: ChatFigures
 def run_and_kill(words: tuple[object, ...], log: Path, after_s: float) -> bool:
     """Run a program until it has typed something, and kill it a moment later. Returns whether it was still running."""
     size, ends = log.stat().st_size, time.monotonic() + 60
-    command = [sys.executable, "-m", "tests.durability.chat_worker", *map(str, words)]
-    worker = subprocess.Popen(command, cwd=ROOT, env={**os.environ})
+    argv = [*command("tests.durability.chat_worker"), *map(str, words)]
+    worker = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE)
     while log.stat().st_size == size and worker.poll() is None and time.monotonic() < ends:
         time.sleep(0.01)
     time.sleep(after_s)
     is_running = worker.poll() is None
     worker.kill()
-    worker.wait()
+    worker.communicate()  # until nobody has its stdout, which a copy has as long as it lives
     return is_running
 
 

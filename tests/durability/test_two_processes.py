@@ -13,6 +13,7 @@ from tests.contract.postgres import get_server, make_database
 from tests.durability.checks import Log, faults_of, read_ledger
 from tests.durability.harness import ROOT
 from tests.durability.notes import OWNER, SETTINGS, clock_of
+from tests.program import command
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -27,8 +28,8 @@ def run_together(folder, url: str, acts: int) -> list[Log]:
     programs = []
     for run in range(2):
         words = (url, folder / f"log{run}", folder / f"ledger{run}", run, 7 + run, acts, 0)
-        command = [sys.executable, "-m", "tests.durability.worker", *map(str, words)]
-        programs.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE))
+        worker = [*command("tests.durability.worker"), *map(str, words)]
+        programs.append(subprocess.Popen(worker, cwd=ROOT, stderr=subprocess.PIPE))
     said = [program.communicate(timeout=300)[1].decode() for program in programs]
     assert [program.returncode for program in programs] == [0, 0], said
     return [Log.read(folder / f"log{run}") for run in range(2)]

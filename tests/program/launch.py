@@ -1,4 +1,4 @@
-"""Asks the server at an address for a copy that runs `refold` with the arguments, and ends as that ends: see the package.
+"""Asks the server at an address for a copy that runs a program with its arguments, and ends as that ends: see the package.
 
 It imports next to nothing, since it is started for every command.
 """

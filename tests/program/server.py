@@ -1,4 +1,4 @@
-"""Forks copies of itself that run `refold`: see the package. Each connection is one start, with a process that waits for its end."""
+"""Forks copies of itself that run a program: see the package. Each connection is one start, with a process that waits for its end."""
 
 from __future__ import annotations
 
@@ -20,15 +20,6 @@ from functools import partial
 from importlib import import_module
 from typing import NamedTuple
 
-MODULES = (
-    *("refold.cli.main", "refold.cli.output", "refold.cli.settings", "refold.cli.store_access"),
-    *("refold.gateway.server", "refold.gateway.app", "refold.stores.sqlite", "refold.stores.memory"),
-    *("refold.replay", "refold.demo", "typer._adapters", "typer._click.decorators", "rich.console"),
-    *("refold.stores.sqlite.store", "refold.stores.postgres.store", "concurrent.futures.thread"),
-    *("refold.chat.chat", "refold.terminal.screen", "refold.terminal.dialogue", "refold.terminal.event_text"),
-    *("refold.dashboard.acts", "prometheus_client", "opentelemetry.trace", "opentelemetry.metrics", "uvloop"),
-)
-"""What most commands import. A command imports what is not here itself."""
 MAX_BYTES = 1 << 20
 STREAMS = 3
 
@@ -43,7 +34,7 @@ class Start(NamedTuple):
 
 
 def main() -> None:
-    for name in MODULES:
+    for name in sys.argv[1:]:
         import_module(name)
     assert threading.active_count() == 1, "a copy would be without the other threads"
     gc.collect()
@@ -51,7 +42,7 @@ def main() -> None:
     if start := serve():
         become(start)
         try:
-            runpy.run_module("refold.__main__", run_name="__main__", alter_sys=True)
+            run(start.args[0])
         except SystemExit as end:
             if isinstance(end.code, int):
                 leave(end.code)
@@ -121,7 +112,27 @@ def become(start: Start) -> None:
     os.environ.clear()
     os.environ.update(start.environ)
     time.tzset()
-    sys.argv = ["refold", *start.args]
+    sys.argv = list(start.args)
+    read_failpoint()
+
+
+def read_failpoint() -> None:
+    """Read anew what a module of the stores reads from the environment when it is imported."""
+    if commit := sys.modules.get("refold.stores.sql.commit"):
+        commit._name, _, rest = os.environ.get("REFOLD_FAILPOINT", "").partition(":")
+        commit._action, _, times = rest.partition(":")
+        commit._left = int(times or 1)
+
+
+def run(name: str) -> None:
+    """Run a module, or a script, as Python does."""
+    if name.endswith(".py"):
+        sys.path.insert(0, os.path.dirname(name))  # noqa: PTH120
+        runpy.run_path(name, run_name="__main__")
+    else:
+        if name != "refold":
+            sys.path.insert(0, os.getcwd())  # noqa: PTH109
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def leave(code: int) -> None:

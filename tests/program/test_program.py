@@ -30,6 +30,29 @@ def test_it_says_what_the_program_says_and_ends_with_its_code(tmp_path, args):
     assert first.stdout or first.stderr
 
 
+SCRIPT = """
+import sys
+from beside import NAME
+print(NAME, __name__, sys.argv[1:], sys.stdin.read())
+sys.exit(3)
+"""
+
+
+def test_a_script_is_run_as_python_runs_it(tmp_path):
+    (tmp_path / "beside.py").write_text("NAME = 'a module beside it'")
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    first, second = (
+        subprocess.run(
+            [*start, "a", "b"], input=b"said", capture_output=True, timeout=PATIENCE_S, check=False
+        )
+        for start in (command(str(path), ("json",)), [sys.executable, str(path)])
+    )
+
+    assert (first.returncode, first.stdout, first.stderr) == (second.returncode, second.stdout, second.stderr)
+    assert first.returncode == 3
+
+
 @pytest.fixture
 def gateway():
     with subprocess.Popen([*command(), *SERVE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:

@@ -21,6 +21,7 @@ from tests.durability.harness import failpoints
 from tests.durability.notes import clock_of
 from tests.gateway.faults.clients import Talker, faults_after, is_summary, named
 from tests.gateway.faults.process import PATIENCE_S, Program
+from tests.program import command
 
 SEED = 20_261_118
 WINDOW = "2500"
@@ -42,7 +43,8 @@ class Campaign:
     ) -> None:
         self.store = store or f"sqlite:///{folder}/talks.db"
         self.upstream, self.session, self.chance = upstream, session, random.Random(seed)
-        self.program = Program(self.store, f"{upstream.url}/v1", "--window", WINDOW, home=folder)
+        flags, copied = ("--window", WINDOW), command()
+        self.program = Program(self.store, f"{upstream.url}/v1", *flags, home=folder, command=copied)
         self.talkers = [Talker(f"talk-{place}", seed + place, is_named=bool(place)) for place in range(TALKS)]
         self.kills: Counter[str] = Counter()
 
