@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import socket
 import sys
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -20,7 +22,10 @@ from refold.model.errors import BudgetError, ConfigError
 from refold.model.message import Text, ToolCall, ToolResult
 from refold.testing import ScriptedUpstream, call, say
 from tests.chat.chats import chatting, done, results, sent, text_of
+from tests.program import command
 
+MODULES = ("mcp.server", "mcp.server.stdio", "mcp.server.mcpserver", "uvicorn")
+"""What the servers of these tests import: they are copies of one process."""
 SERVER = """
 from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
@@ -35,6 +40,11 @@ def sink(ship: str) -> str:
     raise ValueError("it floats")
 server.run("stdio")
 """
+
+
+def command_line(path: Path) -> str:
+    """The command line of a server."""
+    return shlex.join(command(str(path), MODULES))
 
 
 def test_hints_and_docstring_give_the_definition():
@@ -123,7 +133,7 @@ async def test_the_tools_of_an_mcp_server_are_called(tmp_path):
     calls = say(call("sea_heading", {"ship": "Ann"}, id="c1"), call("sea_sink", {"ship": "Ann"}, id="c2"))
     async with (
         ScriptedUpstream(calls, "North.") as server,
-        chatting(server, mcp=[f"trusted:sea={sys.executable} {path}"]) as chat,
+        chatting(server, mcp=[f"trusted:sea={command_line(path)}"]) as chat,
     ):
         assert chat.problems == []
         events = await sent(chat, "Where to?")
@@ -168,7 +178,7 @@ async def test_tools_of_a_server_are_confirmed_unless_they_are_harmless(tmp_path
     async with (
         ScriptedUpstream(calls, DONE) as server,
         chatting(
-            server, mcp=[f"{mark}{sys.executable} {path}"], confirm=confirm if has_person else None
+            server, mcp=[f"{mark}{command_line(path)}"], confirm=confirm if has_person else None
         ) as chat,
     ):
         assert chat.problems == []
@@ -206,7 +216,7 @@ async def test_what_a_server_writes_to_stderr_never_reaches_the_terminal(tmp_pat
     good.write_text(LOUD + SERVER)
     bad.write_text(LOUD)
     broken.write_text("import nowhere_at_all")
-    servers = [f"{name}={sys.executable} {tmp_path / name}.py" for name in ("good", "bad", "broken")]
+    servers = [f"{path.stem}={command_line(path)}" for path in (good, bad, broken)]
     async with ScriptedUpstream() as server, chatting(server, mcp=servers) as chat:
         told = [problem.partition("\n")[0] for problem in chat.problems]
     ended = "cannot be used: it ended without an answer; it wrote:"
@@ -263,13 +273,13 @@ async def test_a_line_of_a_server_that_is_no_message_never_reaches_the_terminal(
     script.write_text(f"""
 import asyncio, refold
 async def main():
-    chat = refold.Chat(refold.Conversation("m"), "m@http://127.0.0.1:1/v1", mcp=[{f"{sys.executable} {path}"!r}])
+    chat = refold.Chat(refold.Conversation("m"), "m@http://127.0.0.1:1/v1", mcp=[{command_line(path)!r}])
     async with chat:
         print(chat.problems)
 asyncio.run(main())
 """)
     started = await asyncio.create_subprocess_exec(
-        sys.executable, script, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command(str(script), MODULES), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )  # a program of its own: pytest catches what is logged
     assert await started.communicate() == (b"[]\n", b"")
 
@@ -469,7 +479,7 @@ async def test_a_server_that_dies_is_told_to_the_model_and_the_chat_goes_on(tmp_
     script = say(call("die", id="c1")), DONE, say(call("die", id="c2")), DONE
     async with (
         ScriptedUpstream(*script) as server,
-        chatting(server, mcp=[f"trusted:{sys.executable} {path}"]) as chat,
+        chatting(server, mcp=[f"trusted:{command_line(path)}"]) as chat,
     ):
         for _ in range(2):
             events = await sent(chat, "Go.")
@@ -482,7 +492,7 @@ async def test_an_http_server_that_dies_is_told_to_the_model_and_the_chat_goes_o
     path, port = tmp_path / "ship.py", free_port()
     path.write_text(DYING.replace("TRANSPORT", f'"streamable-http", port={port}'))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(path), stderr=asyncio.subprocess.DEVNULL
+        *command(str(path), MODULES), stderr=asyncio.subprocess.DEVNULL
     )
     try:
         await until_open(port)
@@ -531,7 +541,7 @@ async def test_tools_of_a_server_with_odd_names_or_names_twice(tmp_path):
 
     async with (
         ScriptedUpstream(DONE) as server,
-        chatting(server, tools=[add], mcp=[f"{sys.executable} {path}"]) as chat,
+        chatting(server, tools=[add], mcp=[command_line(path)]) as chat,
     ):
         (problem,) = chat.problems
         assert problem.endswith("is left out: there is another 'add'")
@@ -545,7 +555,7 @@ async def test_a_chat_that_cannot_start_leaves_no_server_running(tmp_path):
     huge = refold.tool(name="huge", description="word " * 40_000)(lambda: "")
     async with ScriptedUpstream() as server:
         with pytest.raises(BudgetError):
-            async with chatting(server, tools=[huge], mcp=[f"{sys.executable} {path}"]):
+            async with chatting(server, tools=[huge], mcp=[command_line(path)]):
                 pass
     assert mark.exists(), "the server has ended"
 

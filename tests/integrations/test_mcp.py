@@ -28,6 +28,9 @@ if not hasattr(mcp, "Client"):
 ROOT = Path(__file__).parents[2]
 REPORT = "".join(f"{line:04}: the gauge at Vik reads {line * 37 % 1000} mm\n" for line in range(900))
 SETTINGS = {"window": 6_000, "max_output": 500}
+MODULES = ("refold.cli.main", "refold.cli.output", "refold.cli.settings", "refold.cli.store_access",
+           "refold.stores.sqlite.store", "refold.integrations.mcp", "mcp.server.stdio")  # fmt: skip
+"""What the command imports: its processes are copies of one."""
 
 
 async def fill(path: Path) -> None:
@@ -90,7 +93,7 @@ class Asking:
 
 @asynccontextmanager
 async def connected(path: Path, *args: str) -> AsyncIterator[Asking]:
-    first, *others = command()
+    first, *others = command(modules=MODULES)
     words = [*others, "mcp", "--store", f"sqlite:///{path}", *args]
     server = mcp.StdioServerParameters(command=first, args=words, cwd=ROOT)
     with open(os.devnull, "w", encoding="utf-8") as errors:  # noqa: ASYNC230, PTH123
@@ -348,7 +351,7 @@ def test_half_of_a_pair_in_a_request_gets_an_answer(store):
         request(2, "\\udc00\\ud83d\\ude00 rhubarb \\uD83D"),
         request(3, "rhubarb \\\\ud800"),
     ]
-    argv = [sys.executable, "-m", "refold", "mcp", "--store", f"sqlite:///{store}"]
+    argv = [*command(modules=MODULES), "mcp", "--store", f"sqlite:///{store}"]
     with subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         server.stdin.write("\n".join([*lines, ""]))
         server.stdin.flush()
