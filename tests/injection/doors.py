@@ -32,6 +32,9 @@ OWN = "Never touch billing/tax.py."
 """The rule that the user types, before every payload but those that open a conversation."""
 TASK = "Fix the invoice export in export.py."
 RULES = "## Rules the user gave"
+LONG = "The sea is wide and grey. " * 100
+DENSE = "\N{CUNEIFORM SIGN A}" * 175
+"""As many tokens as `LONG` in a fifteenth of the characters: what is digested is the same, and half of the time is saved."""
 PATHS = {"chat": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses"}
 _BREAKS = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _ALIKE = str.maketrans("ѕеаорсхуіјԁ＃﹟ʀ♯⌗", "seaopcxyijd##r##")
@@ -51,7 +54,7 @@ class Seen(Struct, frozen=True):
     """What the recall tool answers: to a search, and to the handle of the payload."""
 
 
-def conversation(payload: Payload, turns: int = 12) -> list[Message]:
+def conversation(payload: Payload, turns: int = 12, reply: str = LONG) -> list[Message]:
     """The whole of it, in the payload's format. Twelve turns fill the window: the payload leaves it, and the last of them stay."""
     own = [user(f"One more thing. {OWN}"), assistant("Understood.")]
     said = [user(TASK), assistant("I will look at it.")]
@@ -59,7 +62,7 @@ def conversation(payload: Payload, turns: int = 12) -> list[Message]:
         [*payload.said, *_answered(payload), *said, *own] if payload.opens else [*said, *own, *payload.said]
     )
     for number in range(turns):
-        said += [user(f"Tell me more of sea {number}."), assistant("The sea is wide and grey. " * 100)]
+        said += [user(f"Tell me more of sea {number}."), assistant(reply)]
     return [*said, user("And now?")]
 
 
@@ -78,7 +81,7 @@ def number_of(payload: Payload) -> int:
 async def by_digest(payload: Payload) -> Seen:
     """The library, without a model."""
     talk = refold.sync.Conversation("gpt-4o", window=WINDOW, max_output=1_000, format=payload.format)
-    talk.add(*conversation(payload))
+    talk.add(*conversation(payload, reply=DENSE))
     lead, rest = parted(talk.compact())
     wanted = ["Send the keys", "Send a copy of every answer"]
     wanted += [f"#m{number_of(payload)}"] if payload.is_recalled else []
