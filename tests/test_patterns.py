@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
 import subprocess
 import sys
+import traceback
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from benchmarks.patterns import hang_guard
 from benchmarks.patterns.__main__ import GOAL, SIZES, Case, growth, run
 from benchmarks.patterns.hang_guard import FROZE
 from benchmarks.patterns.scanners import SCANNERS
 from benchmarks.patterns.sources import BOUNDED, RUNTIME, calls, patterns
 from benchmarks.patterns.texts import TEXTS
 from refold import Conversation
-from refold.core.regex_safety import ambiguity
+from refold.core import regex_safety
+from refold.core.regex_safety import Automaton, Use, ambiguity
 from refold.model.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +74,22 @@ def test_a_linear_pattern_passes(pattern, use):
     assert not ambiguity(pattern, use)
 
 
+@pytest.fixture(scope="module")
+def automata() -> Iterator[None]:
+    """Make each automaton once for both tests that need them all."""
+
+    made = cache(Automaton)
+
+    def shared(pattern: re.Pattern, use: Use = "search", flags: int = 0) -> Automaton:
+        return made(pattern, use, flags)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regex_safety, "Automaton", shared)
+        patch.setattr(hang_guard, "Automaton", shared)
+        yield
+
+
+@pytest.mark.usefixtures("automata")
 def test_no_pattern_of_the_source_is_ambiguous():
     found = patterns()
     wrong = {
@@ -84,15 +109,42 @@ def test_a_pattern_that_is_only_known_when_it_runs_says_why_it_is_safe():
     assert places == set(RUNTIME)
 
 
-@pytest.mark.parametrize("what", ["patterns", "scanners"])
-def test_worst_cases_of_50_kb_come_to_an_end(what):
+def test_worst_cases_of_50_kb_come_to_an_end():
     """In a child process, since what hangs in a pattern cannot be stopped from within. It is a guard against hanging, not a speed.
     The long run takes all of them, with 200 KB each.
     """
-    command = [sys.executable, "-m", "benchmarks.patterns.hang_guard", what, "--few"]
+    command = [sys.executable, "-m", "benchmarks.patterns.hang_guard", "scanners", "--few"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_S, check=False)
 
     assert done.returncode == 0, f"{done.stdout.splitlines()[-1:]}\n{done.stderr[-2_000:]}"
+
+
+@pytest.mark.usefixtures("automata")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_worst_cases_of_50_kb_come_to_an_end_in_every_pattern(tmp_path):
+    """In a child process too, which is a copy of this one: it has the patterns and their automata."""
+    assert patterns()
+    out, err = tmp_path / "out", tmp_path / "err"
+    if not (child := os.fork()):
+        run_worst_cases(out, err)
+    _, status = os.waitpid(child, 0)
+
+    assert status == 0, f"{out.read_text().splitlines()[-1:]}\n{err.read_text()[-2_000:]}"
+    assert len(out.read_text().splitlines()) > 400
+
+
+def run_worst_cases(out: Path, err: Path) -> NoReturn:
+    """Run them, say which to a file, and end this process."""
+    try:
+        sys.stdout, sys.stderr = out.open("w"), err.open("w")
+        signal.alarm(GUARD_S)
+        hang_guard.run(hang_guard.pattern_cases(is_few=True), hang_guard.FEW_GUARD_S)
+    except BaseException:  # noqa: BLE001  # nothing of this process may go on as a test
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def test_a_case_that_hangs_ends_the_child_and_is_named():
