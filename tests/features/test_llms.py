@@ -9,7 +9,6 @@ import logging
 import random
 import re
 import subprocess
-import sys
 from contextlib import AsyncExitStack, redirect_stdout, suppress
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from tests.formats import turn as file_turn
 from tests.gateway.conftest import served, target_for
 from tests.gateway.test_admin import asked
 from tests.gateway.test_summarisers import SUMMARY, either, is_question, told
+from tests.program import command
 
 ROOT = Path(__file__).parents[2]
 TEXT = "We talked about the shop, and the customer wants the money of the order back soon. " * 24
@@ -220,7 +220,7 @@ def test_the_commands_name_the_author_of_a_summary(tmp_path, monkeypatch):
     assert (sessions["summary"], sessions["sessions"][0]["author"]) == (why, why)
     assert why in cli(tmp_path, "conversations")
     store = f"sqlite:///{tmp_path / 'chats.db'}"
-    program = [sys.executable, "-m", "refold", "show", "shifts", "--json", "--store", store]
+    program = [*command(), "show", "shifts", "--json", "--store", store]
     shown = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True).stdout
     assert json.loads(shown)["summary"] == why
 
@@ -491,7 +491,7 @@ async def test_a_preset_that_needs_a_permission_says_which_flag_gives_it(tmp_pat
         status, _, refused = await gate.post("/v1/chat/completions", body, x_refold_preset="picoclaw")
     assert (status, b"--compaction-allow-system-summary" in refused) == (400, True)
 
-    serve = [sys.executable, "-m", "refold", "serve", "--compaction-preset", "picoclaw", "--server-port", "0"]
+    serve = [*command(), "serve", "--compaction-preset", "picoclaw", "--server-port", "0"]
     ended = await asyncio.to_thread(
         subprocess.run, serve, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from itertools import count
 
 import msgspec
@@ -16,6 +15,7 @@ from refold.stores.sqlite.store import SqliteStore
 from refold.testing import ScriptedUpstream
 from tests.gateway.conftest import served
 from tests.gateway.test_summarisers import SUMMARY, is_question, told
+from tests.program import command
 
 PERSON = "3b241101-e2bb-4255-8caf-4136c566a962"
 SESSION = "0198c2a4-55d1-7c3e-9a57-3f1d2b9e8a10"
@@ -140,7 +140,7 @@ async def test_deleting_one_chat_of_a_person_leaves_the_others(upstream, tmp_pat
     url = f"sqlite:///{tmp_path / 'chats.db'}"
     deleted = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "refold", "delete", first, "--store", url, "--json"],
+        [*command(), "delete", first, "--store", url, "--json"],
         capture_output=True,
         check=True,
         timeout=60,

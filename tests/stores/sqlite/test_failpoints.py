@@ -6,7 +6,6 @@ import ast
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,49 +14,17 @@ import refold.stores
 from refold.stores.sql.commit import FAILPOINTS
 from refold.stores.sqlite.store import SqliteStore
 from tests.contract.talks import ANNA, ranges, read
+from tests.program import command
 
-SCRIPT = """
-import asyncio, sys
-from pathlib import Path
-from refold.stores.sqlite import writer
-from refold.stores.sql.commit import Reached
-from refold.stores.sqlite.store import SqliteStore
-from refold.ports.records import Batch
-from tests.contract.talks import *
-
-async def main(path):
-    writer.QUICK_S, writer.ALONE_S = 60.0, 0.0  # whatever disk this is
-    store = await SqliteStore.open(Path(path))
-    head = await begin(store)
-    print("begun", flush=True)
-    head = await say(store, head, *"abc")
-    print("said", flush=True)
-    head = await say(store, head, "d")
-    print("on", flush=True)
-    await store.plan(ANNA, planned(head, "work"))
-    try:
-        await store.claim(ANNA, "work", "me", now=1.0, until=9.0)
-        print("claimed", flush=True)
-        await store.reply(ANNA, "work", "me", written("work"), call(head, "paid", input=1))
-        print("replied", flush=True)
-        change, near = fold(head, 3, "work"), embedding(head.session, "work", 1.0, 0.0)
-        batch = Batch(at=3.0, messages=messages(head, "e"), changes=(change,), embeddings=(near,))
-        await store.commit(head, batch)
-        print("installed", flush=True)
-    except Reached:
-        print("reached", flush=True)
-        head = await store.head(ANNA, "talk")
-        print((await store.commit(head, Batch(at=4.0, messages=messages(head, "z")))).next_seq, flush=True)
-    await store.close()
-
-asyncio.run(main(*sys.argv[1:]))
-"""
+ROOT = Path(__file__).parents[3]
 
 
 async def play(path: Path, failpoint: str) -> tuple[int, list[str]]:
     """How a program ended that was told to fail somewhere, and what it could say before."""
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SCRIPT, str(path)),
+        *command("tests.stores.sqlite.failing_program"),
+        str(path),
+        cwd=ROOT,
         env=os.environ | {"REFOLD_FAILPOINT": failpoint},
         stdout=asyncio.subprocess.PIPE,
     )
