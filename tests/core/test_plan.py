@@ -13,9 +13,9 @@ from refold.core.fold import FoldedBranch
 from refold.core.measure import FixedCost
 from refold.core.plan import Plan, SummaryRequest, ahead, give_up, plan, request_room, requests_for, resolve
 from refold.core.plan_inputs import Frame, Now
-from refold.core.policy import LastMessages, MessageCount, Policy, TokenRatio, TurnBoundaryBefore
+from refold.core.policy import Exchanges, LastMessages, MessageCount, Policy, TokenRatio, TurnBoundaryBefore
 from refold.core.stage import Edit
-from refold.core.stages import DropHalf, DropReasoning, Prune, Select
+from refold.core.stages import DropHalf, DropReasoning, Prune, Select, Supersede, Tiers
 from refold.core.user_requests import MAX_ROOM
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, Dialect
@@ -351,6 +351,48 @@ class TestRequest:
     def test_somebody_who_asks_gets_a_summary_of_a_window_that_is_small_enough(self):
         planned = plan(folded("u a:x t:x a u a"), frame(stages=PRUNE), MANUAL)
         assert (planned.decision, planned.reason) == ("summarise", "asked for")
+
+    def reads(self, count: int) -> FoldedBranch:
+        """A turn that reads the same file again and again, in results of 280 characters."""
+        pairs = [
+            (
+                assistant("", ToolCall(f"c{number}", "Read", '{"file_path": "a.py"}')),
+                tool(f"c{number}", f"line {number % 10}\n" * 40),
+            )
+            for number in range(count)
+        ]
+        return folded(
+            [user("go"), *(one for pair in pairs for one in pair), assistant("done")], TextCounter()
+        )
+
+    def test_somebody_who_asks_gets_only_messages_reduced_that_may_stay(self):
+        state = self.reads(40)
+        rules = {"stages": (Supersede(), Tiers(keep=0.5, result=100)), "manual": LastMessages(7)}
+        planned = plan(state, frame(2_000, **rules), MANUAL)
+
+        assert planned.request is not None
+        assert planned.request.last == 75
+        assert planned.request.items[:20] == state.items.items[:20]
+        assert "[outdated" in planned.request.kept[1].message.results[0].text
+        assert planned.next.items.items[75:] == planned.request.kept
+        assert min(edit.seq for edit in planned.edits) > 20
+
+    @pytest.mark.parametrize(("count", "kept"), [(4, 3), (40, 7)], ids=["all fits", "not even cut"])
+    def test_results_that_stay_are_cut_where_the_history_is_too_large(self, count, kept):
+        """Cut results leave room for more messages."""
+        rules = {"stages": (Tiers(keep=0.9, result=100),), "manual": Exchanges(Tokens(400))}
+        planned = plan(self.reads(count), frame(2_000, **rules), MANUAL)
+        assert planned.request is not None
+        assert (len(planned.request.kept), bool(planned.edits)) == (kept, count > 4)
+
+    def test_the_summary_of_a_long_history_takes_no_more_than_that_of_a_full_window(self):
+        long, full = (
+            plan(folded("u a " * turns), frame(2_000, summary_share=Share(1.0), least_summary=0.0), MANUAL)
+            for turns in (500, 101)
+        )
+        assert long.request is not None
+        assert full.request is not None
+        assert long.request.max_tokens == full.request.max_tokens == 600
 
     def test_a_rule_that_would_keep_all_keeps_half_where_all_does_not_fit(self):
         rules = {"cut": TurnBoundaryBefore(99), "triggers": {"before_call": FULL}}

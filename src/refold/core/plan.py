@@ -41,7 +41,7 @@ from refold.core.plan_inputs import (
 from refold.core.policy import Policy
 from refold.core.secrets import redact
 from refold.core.stage import Edit, Item, Room, handle_of, reduce
-from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Supersede
+from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Supersede, Tiers
 from refold.core.stages.removal import REASONING_STAGE, units
 from refold.core.stages.tool_results import PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
@@ -65,12 +65,15 @@ Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 
 _BY_MESSAGE = (DescribeMedia, DropReasoning, Supersede)
 """Stages that shrink single messages and keep no boundary."""
+_WITHOUT_BOUNDARY = (*_BY_MESSAGE, Tiers)
+"""Stages that keep no boundary."""
 LEAST_SUMMARY = 0.15
 """Share of the room that a summary may take in any case, if the kept messages leave so much."""
 FREE = 0.1
 """Share of the room that stays free for messages until the next compaction."""
 MANUAL_SHARE, LEAST_MANUAL = 0.3, 400
-"""Room for a summary that was asked for: a share of the messages that leave, and the least number of tokens."""
+"""Room for a summary that was asked for: a share of the messages that leave, or of the window if they are larger, and
+the least number of tokens."""
 MOST_OF_SOURCE = 0.9
 """Share of the text that a summary replaces: a summary that takes more frees nothing and loses the exact words."""
 WORTHWHILE = 1.5
@@ -160,8 +163,8 @@ def plan(folded: FoldedBranch, frame: Frame, now: Now) -> Plan:
         return Plan(frame, now, folded, folded, "keep", "waits for the end of a turn with signed thoughts")
     folded, cut = fit_unread(folded, frame, now) if is_due else (folded, ())
     room = structs.replace(room_for(folded, frame, now), is_due=bool(is_due))
-    if is_due and (early := _plan_without_stages(folded, frame, now, is_due, room)):
-        return structs.replace(early, edits=cut, thoughtful=_thoughtful(folded))
+    if is_due and (early := _plan_span_first(folded, frame, now, is_due, room)):
+        return structs.replace(early, edits=(*cut, *early.edits), thoughtful=_thoughtful(folded))
     thoughtful = _thoughtful(folded)
     shown, more = reduce(folded.touchable, (*policy.stages, *policy.plugin_stages), room)
     reduced, edits = _prune_until(folded.show(shown.items), more) if more else folded, (*cut, *more)
@@ -206,27 +209,53 @@ def _prune_until(folded: FoldedBranch, edits: tuple[Edit, ...]) -> FoldedBranch:
     return structs.replace(folded, pruned=last + 1) if last >= folded.pruned else folded
 
 
-def _plan_without_stages(
-    folded: FoldedBranch, frame: Frame, now: Now, reason: str, room: Room
-) -> Plan | None:
-    """Shortcut: skip the stages if they would only change messages that are about to be summarised, and could
-    not free enough.
+def _plan_span_first(folded: FoldedBranch, frame: Frame, now: Now, reason: str, room: Room) -> Plan | None:
+    """The plan with a summary of messages that no stage has changed: the stages run only over those that may stay.
+
+    In a manual compaction a summary is written in any case, and what the stages take out of its messages is
+    thrown away. At any other moment the stages go first: None if they change a message that stays, or if they
+    free enough without a summary.
     """
-    stages, shown = frame.policy.stages, folded.touchable
-    if (
-        frame.policy.plugin_stages
-        or frame.policy.hard
-        or not all(isinstance(stage, _BY_MESSAGE) for stage in stages)
-    ):
+    policy, is_manual = frame.policy, now.moment == "manual"
+    known = _WITHOUT_BOUNDARY if is_manual else _BY_MESSAGE
+    if policy.plugin_stages or policy.hard or not all(isinstance(stage, known) for stage in policy.stages):
         return None
-    request = _request(folded, frame, now)
-    if request is None or reduce(shown.since(len(request.items)), stages, room)[1]:
+    request, shown = _request(folded, frame, now), folded.touchable
+    if request is None:
         return None
-    if now.moment != "manual":
-        saved = sum(edit.before - edit.after for edit in reduce(shown, stages, room)[1])
-        if size_of(folded, frame) - saved <= min(target_for(frame, now), limit_for(frame, now)):
-            return None
-    return Plan(frame, now, folded, folded, "summarise", reason, request=request)
+    start, before = len(request.items), 0
+    if is_manual:
+        start, before = _may_stay(folded, policy.stages, start)
+    tail, edits = reduce(shown.since(start), policy.stages, structs.replace(room, before=before))
+    if not is_manual and (edits or _is_enough(folded, frame, now, room)):
+        return None
+    if edits:  # messages that are smaller now leave room for others
+        folded = folded.show((*shown.items[:start], *tail.items))
+        request = _request(folded, frame, now)
+    return Plan(frame, now, folded, folded, "summarise", reason, edits, request) if request else None
+
+
+def _may_stay(folded: FoldedBranch, stages: tuple[AnyStage, ...], cut: int) -> tuple[int, int]:
+    """Index of the first message that may stay if its results are cut and the messages from `cut` on stay as they are,
+    and the tokens of the messages before it with their results cut.
+    """
+    tiers = next((stage for stage in stages if isinstance(stage, Tiers)), None)
+    if tiers is None:
+        return cut, 0
+    least = tiers.least_tokens(folded.items.items)
+    left = folded.shown.tokens_between(cuts.pair_safe(folded.shown, cut - 1), len(least)).tokens
+    start = len(least)
+    while start > 0 and left > 0:
+        start -= 1
+        left -= least[start]
+    start = cuts.pair_safe(folded.shown, start)
+    return start, sum(least[:start])
+
+
+def _is_enough(folded: FoldedBranch, frame: Frame, now: Now, room: Room) -> bool:
+    """True if the stages alone would reach the target."""
+    saved = sum(edit.before - edit.after for edit in reduce(folded.touchable, frame.policy.stages, room)[1])
+    return size_of(folded, frame) - saved <= min(target_for(frame, now), limit_for(frame, now))
 
 
 def resolve(planned: Plan, summary: Summary) -> Plan:
@@ -484,7 +513,8 @@ def _most_for(source: int, folded: FoldedBranch, frame: Frame, now: Now) -> int:
     replaced = source if frame.policy.scope == "cumulative" else source + folded.lead.tokens
     most = max(share_of(MOST_OF_SOURCE, replaced), LEAST_ASKED // 2)
     is_early = now.moment == "manual" or topic_start(folded, frame, now) is not None
-    return min(most, max(share_of(MANUAL_SHARE, source), LEAST_MANUAL)) if is_early else most
+    told = min(source, frame.budget.window)  # a history may be many times the window
+    return min(most, max(share_of(MANUAL_SHARE, told), LEAST_MANUAL)) if is_early else most
 
 
 def _make_fit(planned: Plan) -> Plan:

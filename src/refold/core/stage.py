@@ -83,6 +83,8 @@ class Room(Struct, frozen=True):
     """The prune boundary: tool results in messages below this number are not pruned again."""
     target: int = 0
     """Tokens for messages if the policy's target is reached; 0 if it leaves none or is not known."""
+    before: int = 0
+    """Tokens of the messages before those that a stage gets, if it gets only the newest: all share the room."""
 
     def pressure(self, shown: ShownMessages) -> Fraction:
         """Used share of the window, instructions included."""

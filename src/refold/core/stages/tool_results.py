@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, structs
 
 from refold.core.budget import exact, share_of
-from refold.core.stage import Room, ShownMessages, StageResult, changed, is_stub
+from refold.core.stage import Item, Room, ShownMessages, StageResult, changed, is_stub
 from refold.core.stages.parts import (
     HANDLE_MARK,
     Mark,
@@ -227,6 +227,10 @@ FILLED = 0.4
 in a window of 8,000 tokens, and this share 0.2 %, for half of the gain."""
 
 
+CHARACTERS_PER_TOKEN = 4
+"""An estimate."""
+
+
 class Tiers(Struct, frozen=True, tag="tiers"):
     """Cuts tool results that the model has read, oldest first, until the messages take their share of the room.
 
@@ -246,6 +250,11 @@ class Tiers(Struct, frozen=True, tag="tiers"):
     100 to 600 differ little, because what matters are the calls and texts between the results."""
     mark: Mark = HANDLE_MARK
 
+    def least_tokens(self, items: Iterable[Item]) -> list[int]:
+        """About the tokens of each message with its results cut, without cutting them."""
+        most = self.result // CHARACTERS_PER_TOKEN
+        return [min(item.tokens, most) if item.message.role == "tool" else item.tokens for item in items]
+
     def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         unread = unread_from(shown)
         read = [
@@ -254,7 +263,7 @@ class Tiers(Struct, frozen=True, tag="tiers"):
         messages = self._cut(shown, read, self.result)
         short = {index: room.counter.message(message) for index, message in messages.items()}
         most = share_of(self.keep, room.tokens)
-        first, left = self._first_kept(shown, short, most)
+        first, left = self._first_kept(shown, short, most - room.before)
         for index in sorted(short, reverse=True):
             more = shown.items[index].tokens - short[index]
             if index < first:
