@@ -838,7 +838,8 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         last = self.meter.anchor
         if self.frame.policy.measure == "reported" and last is not None and self.is_reported:
             return last.prompt
-        return self.fill_level.tokens
+        scale, offset = self.measure
+        return round(size_of(self.folded, self.frame) * scale + offset)
 
     @property
     def pressure(self) -> str:
