@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain, compress
+from itertools import chain, compress, repeat
 from math import exp, floor, log
+from operator import attrgetter, mul
 
 from msgspec import Struct
 
@@ -48,9 +49,10 @@ class TermValues(dict[int, float]):
 
     def learn(self, terms: AbstractSet[int]) -> None:
         """Compute the values of many terms at once, which is faster."""
-        standing, last, fading = self.standing, self.last, self.fading
-        fading.learn({last[term] for term in terms})
-        self.update({term: standing[term] * fading[last[term]] for term in terms})
+        positions = [*map(self.last.__getitem__, terms)]
+        self.fading.learn({*positions})
+        ages = map(self.fading.__getitem__, positions)
+        self.update(zip(terms, map(mul, map(self.standing.__getitem__, terms), ages), strict=True))
 
 
 class _AgeFactors(dict[int, float]):
@@ -67,9 +69,7 @@ class _AgeFactors(dict[int, float]):
     def learn(self, positions: Iterable[int]) -> None:
         """Compute the factors of many positions at once."""
         now, window, youngest, power = self.now, self.window, self.youngest, self.power
-        for position in positions:
-            age = (now - position) / window
-            self[position] = float(max(youngest, age) ** power)
+        self.update({one: float(max(youngest, (now - one) / window) ** power) for one in positions})
 
 
 class Choice(Struct, frozen=True):
@@ -77,6 +77,27 @@ class Choice(Struct, frozen=True):
     """Best first."""
     ranked: tuple[Piece, ...]
     """Every piece with a value above zero, best first, as ranked before the first was chosen."""
+
+
+class _Source(Struct, eq=False, gc=False):
+    """The state of all offers under one label: the unpaid length of the label, and the characters taken."""
+
+    label: int
+    taken: int = 0
+
+
+class _Offer(Struct, eq=False, gc=False):
+    """A piece that could be chosen, its terms that are not covered yet, and their value."""
+
+    piece: Piece
+    fresh: Sequence[int]
+    source: _Source
+    length: float
+    factor: float
+    gain: float
+    value: float
+    """The gain per character before the first piece was chosen."""
+    taken: bool = False
 
 
 def choose(
@@ -93,118 +114,81 @@ def choose(
     The first piece under a label also pays for the label. If `factor` is given, the value of a piece is
     multiplied by it.
     """
-    search = _Search(worth, set(covered), max(1.0, room * worth.weights.crowd))
-    search.take(candidates, label, factor)
-    offers = sorted(search.offers, key=_value, reverse=True)
-    return Choice(tuple(search.fill(offers, room)), tuple([offer.piece for offer in offers]))
+    pieces = [*candidates]
+    fresh_ones = [
+        own if covered.isdisjoint(own := piece.terms) else [term for term in own if term not in covered]
+        for piece in pieces
+    ]
+    worth.learn(set().union(*fresh_ones))
+    value_of, overhead = worth.__getitem__, worth.weights.overhead
+    offers, sources, by_source = list[_Offer](), dict[str, _Source](), dict[_Source, list[_Offer]]()
+    factors = map(factor, pieces) if factor else repeat(1.0)
+    for piece, fresh, times in zip(pieces, fresh_ones, factors, strict=False):
+        if fresh and times:
+            source = sources.get(said := label(piece))
+            if source is None:
+                source = sources[said] = _Source(len(said) + 1 if said else 0)
+                by_source[source] = []
+            length, gain = len(piece.text) + overhead, times * sum(map(value_of, fresh))
+            if (value := gain / (length + source.label)) > 0:
+                offers.append(_Offer(piece, fresh, source, length, times, gain, value))
+                by_source[source].append(offers[-1])
+    ranked = sorted(offers, key=attrgetter("value"), reverse=True)
+    chosen = _fill(ranked, by_source, worth, {*covered}, room)
+    return Choice(tuple(chosen), tuple([offer.piece for offer in ranked]))
 
 
-class _Source(Struct, eq=False):
-    """The state of all offers under one label: the unpaid length of the label, and the characters taken."""
+def _fill(
+    ranked: Sequence[_Offer],
+    by_source: Mapping[_Source, Sequence[_Offer]],
+    worth: TermValues,
+    covered: set[int],
+    room: int,
+) -> list[Piece]:
+    """Return the best offers that fit, from the highest step of values down. An offer that has lost value since
+    it was ranked moves to a lower step.
 
-    label: int
-    taken: int = 0
-
-
-class _Offer(Struct, eq=False):
-    """A piece that could be chosen, its terms that are not covered yet, and its value when it was last
-    computed.
+    It is one loop, because calls for each of thousands of offers would take much of the time.
     """
+    found, value_of, fair = list[Piece](), worth.__getitem__, max(1.0, room * worth.weights.crowd)
+    steps = dict[int, list[_Offer]]()
+    for offer in ranked:
+        steps.setdefault(_step(offer.value), []).append(offer)
+    step = max(steps, default=0)
+    while steps and room > 0:
+        here, least = steps.pop(step, []), exp(step / _STEPS)
+        for offer in here:
+            if offer.taken:
+                continue
+            source, fresh = offer.source, offer.fresh
+            if not covered.isdisjoint(fresh):
+                offer.fresh = fresh = [term for term in fresh if term not in covered]
+                offer.gain = offer.factor * sum(map(value_of, fresh))
+            value = offer.gain / (1 + source.taken / fair) / (offer.length + source.label)
+            cost = len(offer.piece.text) + _SEPARATOR + source.label
+            if value < least:
+                if value:
+                    steps.setdefault(min(step - 1, _step(value)), []).append(offer)
+            elif cost <= room:
+                room -= cost
+                offer.taken = True
+                covered.update(fresh)
+                found.append(offer.piece)
+                source.taken += cost
+                if source.label:  # it is paid for now, so other offers under it may reach this step
+                    source.label = 0
+                    here += _reaching(by_source[source], least)
+        step -= 1
+    return found
 
-    piece: Piece
-    fresh: Sequence[int]
-    source: _Source
-    length: float
-    factor: float
-    gain: float
-    value: float
-    taken: bool = False
 
-
-class _Search:
-    def __init__(self, worth: TermValues, covered: set[int], fair: float) -> None:
-        self.worth, self.covered, self.fair = worth, covered, fair
-        self.offers: list[_Offer] = []
-        self.by_source: dict[_Source, list[_Offer]] = {}
-
-    def take(
-        self,
-        candidates: Iterable[Piece],
-        label: Callable[[Piece], str],
-        factor: Callable[[Piece], float] | None,
-    ) -> None:
-        """Make an offer of every piece that has an uncovered term."""
-        covered, value_of, overhead = self.covered, self.worth.__getitem__, self.worth.weights.overhead
-        sources, add_offer, by_source = dict[str, _Source](), self.offers.append, self.by_source
-        pieces = [*candidates]
-        fresh_ones = [
-            own if covered.isdisjoint(own := piece.terms) else [term for term in own if term not in covered]
-            for piece in pieces
-        ]
-        self.worth.learn(set().union(*fresh_ones))
-        for piece, fresh in zip(pieces, fresh_ones, strict=True):
-            if fresh and (times := factor(piece) if factor else 1.0):
-                source = sources.get(said := label(piece))
-                if source is None:
-                    source = sources[said] = _Source(len(said) + 1 if said else 0)
-                    by_source[source] = []
-                length, gain = len(piece.text) + overhead, times * sum(map(value_of, fresh))
-                value = gain / (length + source.label)
-                if value > 0:
-                    offer = _Offer(piece, fresh, source, length, times, gain, value)
-                    by_source[source].append(offer)
-                    add_offer(offer)
-
-    def fill(self, offers: list[_Offer], room: int) -> Iterator[Piece]:
-        """Yield the best offers that fit, from the highest step down.
-
-        An offer that has lost value moves to a lower step.
-        """
-        steps: dict[int, list[_Offer]] = {}
-        for offer in offers:
-            steps.setdefault(_step(offer.value), []).append(offer)
-        step = max(steps, default=0)
-        while steps and room > 0:
-            for offer in (here := steps.pop(step, [])):
-                if offer.taken or not (value := self._update_value(offer)):
-                    continue
-                if (lower := _step(value)) < step:
-                    steps.setdefault(lower, []).append(offer)
-                elif (cost := len(offer.piece.text) + _SEPARATOR + offer.source.label) <= room:
-                    room -= cost
-                    here += self._accept(offer, cost, exp(step / _STEPS))
-                    yield offer.piece
-            step -= 1
-
-    def _update_value(self, offer: _Offer) -> float:
-        """Recompute the value that an offer would add now, per character."""
-        source, covered, fresh = offer.source, self.covered, offer.fresh
-        if not covered.isdisjoint(fresh):
-            offer.fresh = fresh = [term for term in fresh if term not in covered]
-            offer.gain = offer.factor * sum(map(self.worth.__getitem__, fresh))
-        value = offer.gain / (1 + source.taken / self.fair) / (offer.length + source.label)
-        offer.value = value
-        return value
-
-    def _accept(self, offer: _Offer, cost: int, bar: float) -> list[_Offer]:
-        """Take an offer, and return the offers of the same source to look at again.
-
-        The label of the source is paid for now, so other offers under it may reach the value of this step.
-        """
-        source, offer.taken = offer.source, True
-        self.covered.update(offer.fresh)
-        source.taken += cost
-        below = self.by_source[source] if source.label else []
-        source.label = 0
-        return [other for other in below if not other.taken and other.gain >= bar * other.length]
+def _reaching(offers: Iterable[_Offer], least: float) -> list[_Offer]:
+    """Return the offers that could be taken at a value of `least`, without a label to pay for."""
+    return [offer for offer in offers if not offer.taken and offer.gain >= least * offer.length]
 
 
 def _step(value: float) -> int:
     return floor(log(value) * _STEPS)
-
-
-def _value(offer: _Offer) -> float:
-    return offer.value
 
 
 # The digest: candidates, budget, and the text.
