@@ -1,4 +1,4 @@
-from refold.core.digest.extract import TermValues, VisibleText, choose, in_sight
+from refold.core.digest.extract import TermValues, VisibleText, choose, choose_all, in_sight
 from refold.core.digest.facts import label_of
 from refold.core.digest.terms import Weights
 from refold.model.message import assistant, tool, user
@@ -76,3 +76,49 @@ def test_the_ranking_holds_everything_that_adds_something():
     choice = choose(facts.pieces(0, 1), TermValues(facts, FAR), frozenset(), 25)
     assert len(choice.chosen) == 1
     assert len(choice.ranked) == 3
+
+
+class TestRoomForAll:
+    MESSAGES = (
+        tool("a", "deploy failed on host_alpha\nretry works on host_beta"),
+        tool("b", "deploy failed on host_alpha"),
+        assistant("host_gamma is next"),
+    )
+
+    def test_every_term_is_held_and_what_only_repeats_is_left_out(self):
+        facts = facts_of([*self.MESSAGES])
+        pieces = facts.pieces(0, 3)
+        choice = choose_all(pieces, set(), 999)
+
+        assert choice is not None
+        assert sorted(piece.text for piece in choice.chosen) == [
+            "deploy failed on host_alpha",
+            "host_gamma is next",
+            "retry works on host_beta",
+        ]
+        assert {term for piece in choice.chosen for term in piece.terms} == {
+            term for piece in pieces for term in piece.terms
+        }
+        assert len(choice.ranked) == 4
+
+    def test_what_is_in_sight_is_not_chosen(self):
+        facts = facts_of([*self.MESSAGES])
+        choice = choose_all(facts.pieces(0, 3), in_sight(facts, VisibleText(whole=(0,))), 999)
+        assert choice is not None
+        assert [piece.text for piece in choice.chosen] == ["host_gamma is next"]
+        assert choice.ranked == choice.chosen
+
+    def test_there_must_be_room_for_all_with_their_labels(self):
+        facts = facts_of([*self.MESSAGES])
+        pieces = facts.pieces(0, 3)
+        chosen = choose_all(pieces, set(), 999).chosen
+        labels = {piece.label for piece in chosen}
+        room = sum(len(piece.text) + 3 for piece in chosen) + sum(len(label) + 1 for label in labels)
+
+        assert choose_all(pieces, set(), room) is not None
+        assert choose_all(pieces, set(), room - 1) is None
+
+    def test_nothing_new_is_nothing(self):
+        choice = choose_all((), set(), 0)
+        assert choice is not None
+        assert (choice.chosen, choice.ranked) == ((), ())

@@ -191,6 +191,26 @@ def _step(value: float) -> int:
     return floor(log(value) * _STEPS)
 
 
+def choose_all(candidates: Iterable[Piece], covered: set[int], room: int) -> Choice | None:
+    """Choose pieces that together hold every term that is not covered; None if they take more than `room` characters.
+
+    Where there is room for everything, no values have to be compared: the pieces with the highest promise come
+    first, and those that only repeat them are left out.
+    """
+    fresh = [piece for piece in candidates if not covered.issuperset(piece.terms)]
+    ranked = sorted(fresh, key=attrgetter("promise"), reverse=True)
+    chosen, known, told = list[Piece](), {*covered}, {""}
+    for piece in ranked:
+        if not known.issuperset(piece.terms):
+            room -= len(piece.text) + _SEPARATOR + (0 if piece.label in told else len(piece.label) + 1)
+            if room < 0:
+                return None
+            known.update(piece.terms)
+            told.add(piece.label)
+            chosen.append(piece)
+    return Choice(tuple(chosen), tuple(ranked))
+
+
 # The digest: candidates, budget, and the text.
 
 CHARACTERS_PER_TOKEN = 4
@@ -253,18 +273,18 @@ def digest(
     turn get separate headings.
     """
     sight = sight or VisibleText()
-    worth = TermValues(facts, window * CHARACTERS_PER_TOKEN)
     room = budget * CHARACTERS_PER_TOKEN
-    candidates = _candidates(facts, first, last, sight, previous)
-    choice = choose(
-        candidates,
-        worth,
-        in_sight(facts, sight),
-        room,
-        label=label_of,
-        factor=_factor_of(sight, worth.weights),
-    )
-    chosen, text = fitting(choice.chosen, budget, counter, turn_from, last)
+    candidates, covered = _candidates(facts, first, last, sight, previous), in_sight(facts, sight)
+    whole = choose_all(candidates, covered, room)
+    text = render(whole.chosen, turn_from, last) if whole else ""
+    chosen: Sequence[Piece]
+    if whole and counter.text(text) <= budget:
+        choice, chosen = whole, whole.chosen
+    else:
+        worth = TermValues(facts, window * CHARACTERS_PER_TOKEN)
+        factor = _factor_of(sight, worth.weights)
+        choice = choose(candidates, worth, covered, room, label=label_of, factor=factor)
+        chosen, text = fitting(choice.chosen, budget, counter, turn_from, last)
     reserve = _reserve(choice, sight, RESERVE * max(room, usual * CHARACTERS_PER_TOKEN))
     return Digest(text, tuple(piece.number for piece in chosen), reserve)
 
