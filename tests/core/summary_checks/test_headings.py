@@ -34,6 +34,7 @@ def test_what_stands_under_the_second_of_two_headings_moves_under_the_first(text
         "```\n# step\n# step\n```",
         "~~~\n# step\n```\n# step\n~~~",
         "#no heading\n#no heading",
+        "#m2 user: yes\n#m2 user: yes",
         " ## Goal\n ## Goal",
     ],
 )

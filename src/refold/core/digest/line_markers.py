@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from string import ascii_lowercase, digits
 from typing import Literal, TypeAlias
 
 QUOTE = "> "
@@ -149,8 +150,17 @@ _MARKERS: dict[LinePlace, re.Pattern[str]] = {
     "recalled": _markers(_HANDLES),
 }
 """Beginnings that no line of a foreign text may have, for each place."""
-_FIRST = frozenset("#[<*_`~\"'“”‘’«» \tuhasdtmrcnbeqUHASDTMRCNBEQ-+|:/.(\\={}!$%&,;?@^0123456789")
-"""The ASCII characters that such a beginning may start with."""
+_FIRST = frozenset("#[<*_`~\"'“”‘’«» \t-+|:/.(\\={}!$%&,;?@^0123456789")
+"""The signs that such a beginning may start with."""
+_FIRST_TWO = frozenset(
+    (
+        "as", "be", "co", "de", "ea", "en", "hu", "no", "nu", "qu", "ru", "si", "sy", "ta", "to", "us", "ut",
+        *(f"{letter}{digit}" for letter in "ms" for digit in digits),
+        *(f"{first}{mark}" for first in f"{ascii_lowercase}>)]" for mark in ".)"),
+    )
+)  # fmt: skip
+"""The first two characters of those that start with an ASCII letter. Hardly any line has them, and the others
+need not be read."""
 _ALL_ROLES = _ROLES | {"".join(map(_character_reading, word)) for word in _FOREIGN.split()}
 _OWN = re.compile(r"#[ms][0-9]{1,9}")
 
@@ -177,8 +187,10 @@ def quoted_lines(text: str, place: LinePlace = "digest", *, own: str = "", begin
 
 def is_marker(line: str, place: LinePlace = "digest") -> bool:
     """Return True if a line reads as one of Refold's or as the beginning of a turn."""
-    if not line or (line[0] not in _FIRST and " " <= line[0] <= "~" and line[1:2] not in (".", ")")):
-        return False
+    if line[:1] not in _FIRST:
+        start = line[:2]
+        if start.isascii() and start.isprintable() and start.lower() not in _FIRST_TWO:
+            return False
     read = reading(line)
     if _MARKERS[place].match(read) is not None:
         return True

@@ -77,6 +77,9 @@ def _has_no_content(line: str) -> bool:
 
 def count_repeated(text: str) -> int:
     """Return the number of headings that occur more than once."""
+    has_code = "```" in text or "~~~" in text
+    if not has_code:  # as in most summaries: no other line matters
+        text = "\n".join([line for line in text.splitlines() if line.startswith(("##", "# ", "#\t"))])
     return sum(count > 1 for count in Counter(path for path, _ in _sections(text) if path).values())
 
 
