@@ -209,15 +209,25 @@ class View(Struct, frozen=True, eq=False):
         """A separate view of these messages, whose counts are `tokens`.
 
         If they differ from the messages of this view only in the texts of tool results, as after a stage, each
-        keeps its state of verification, and only the totals are computed again.
+        keeps its state of verification, and only the totals from the first that differs are computed again.
         """
         log = self.log
-        if log is None or len(messages) != self.size or not self._verifies_like(messages):
+        if log is None or len(messages) != self.size:
+            return View(self.dialect, self.counter, self.key, self.continues).extend(messages, tokens)
+        start = 0
+        for message, size, known in zip(messages, tokens, log.entries, strict=False):
+            if message is not known.message or size != known.tokens:
+                break
+            start += 1
+        if not all(map(_verifies_like, messages[start:], log.messages[start : self.size])):
             return View(self.dialect, self.counter, self.key, self.continues).extend(messages, tokens)
         new = log.upto(self.size, self.dialect)
         new.messages, new.chains, new.hashed = list(messages), {}, 0
-        tokens_to = results_to = characters_to = known_to = 0
-        for at, (message, size, known) in enumerate(zip(messages, tokens, new.entries, strict=True)):
+        last = new.entries[start - 1] if start else _BEFORE
+        tokens_to, results_to, characters_to = last.tokens_to, last.result_tokens_to, last.characters_to
+        known_to = characters_to
+        for at in range(start, self.size):
+            message, size, known = messages[at], tokens[at], new.entries[at]
             is_same = message is known.message
             tokens_to += size
             results_to += size if message.role == "tool" else 0
@@ -234,14 +244,6 @@ class View(Struct, frozen=True, eq=False):
                 characters_to,
             )
         return structs.replace(self, log=new)
-
-    def _verifies_like(self, messages: Sequence[Message]) -> bool:
-        """True if each of these messages passes through verification as the one at its place does."""
-        own = self.log.messages if self.log else []
-        return all(
-            message is known or differs_in_results(message, known)
-            for message, known in zip(messages, own, strict=False)
-        )
 
     def prefix(self, size: int) -> View:
         """The view as it was with `size` messages."""
@@ -369,3 +371,8 @@ class View(Struct, frozen=True, eq=False):
             last.turns_to + starts_turn(message),
             last.characters_to + message.characters,
         )
+
+
+def _verifies_like(message: Message, known: Message) -> bool:
+    """True if a message passes through verification as another one does at its place."""
+    return message is known or differs_in_results(message, known)
