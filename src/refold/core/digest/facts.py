@@ -221,14 +221,6 @@ class FactLog:
             self.raised.append((number, len(self.messages)))
         return number
 
-    def number_of(self, term: str) -> int | None:
-        """Return the number of a term, or of a phrase of two tokens; None if it is not in the log."""
-        first, _, second = term.partition(" ")
-        if not second:
-            return self.ids.get(term)
-        before, after = self.ids.get(first), self.ids.get(second)
-        return None if before is None or after is None else self.phrases.get(_pair(before, after))
-
     def forget_tokens(self) -> None:
         """Drop the tokens that were remembered while many messages were read."""
         self._tokens = {}
@@ -474,8 +466,16 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[IndexedMessa
 
 def term_ids(log: FactLog, text: str) -> set[int]:
     """Return the terms of a text that are in the index."""
-    found = (log.number_of(term) for term in distinct(text))
-    return {number for number in found if number is not None}
+    ids, phrases, found = log.ids, log.phrases, set[int]()
+    for term in distinct(text):
+        first, _, second = term.partition(" ")
+        number = ids.get(first)
+        if second and number is not None:
+            after = ids.get(second)
+            number = None if after is None else phrases.get(_pair(number, after))
+        if number is not None:
+            found.add(number)
+    return found
 
 
 def text_of(part: Part) -> str:
