@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import accumulate
 from operator import is_
 from typing import TypeAlias
 
@@ -240,9 +242,9 @@ def _sources(message: Message, source: ShortenSource) -> list[tuple[Part, Shorte
 
 def _with_spans(text: str, source: ShortenSource, pieces: Sequence[Piece]) -> ShortenSource:
     """Return the source with the spans of its pieces and of the sentences that have to stay."""
-    words = [found.span() for start, stop in _searched(text) for found in _WORD.finditer(text, start, stop)]
-    stated = _spans(text, words, source.must)
-    places = _spans(text, words, [piece.text for piece in pieces])
+    words = _SqueezedText(text)
+    stated = words.spans(source.must)
+    places = words.spans([piece.text for piece in pieces])
     return structs.replace(
         source,
         stated=tuple(_line_around(text, span) for span in stated if span),
@@ -255,34 +257,38 @@ def _searched(text: str) -> tuple[Span, ...]:
     return ((0, size),) if size <= 2 * SEARCHED else ((0, SEARCHED), (size - SEARCHED, size))
 
 
-def _spans(text: str, words: Sequence[Span], wanted: Sequence[str]) -> list[Span | None]:
-    """Return the spans of sentences or pieces that were taken from a text in this order; None for one that is
-    not found.
+class _SqueezedText:
+    """The searched words of a text with single spaces between them, and where each word stands in the text."""
 
-    They hold the same words with single spaces between them. After too many misses the rest is not searched.
-    """
-    squeezed, starts, length = " ".join([text[start:stop] for start, stop in words]), list[int](), 0
-    for start, stop in words:
-        starts.append(length)
-        length += stop - start + 1
+    def __init__(self, text: str) -> None:
+        self._places = array("q")
+        for start, stop in _searched(text):
+            self._places.extend([found.start() for found in _WORD.finditer(text, start, stop)])
+        words = [word for start, stop in _searched(text) for word in _WORD.findall(text, start, stop)]
+        self._text = " ".join(words)
+        self._starts = array("q", accumulate([len(word) + 1 for word in words], initial=0))
 
-    def original(at: int) -> int:
-        word = bisect_right(starts, at) - 1
-        return words[word][0] + at - starts[word]
+    def spans(self, wanted: Sequence[str]) -> list[Span | None]:
+        """Return the spans in the text of sentences or pieces that were taken from it in this order; None for one that is
+        not found. After too many misses the rest is not searched.
+        """
+        found, after, misses = list[Span | None](), 0, 0
+        for one in wanted:
+            said = " ".join(one.split())
+            at = self._text.find(said, after) if said else -1
+            if at >= 0:
+                after = at + len(said)
+                found.append((self._original(at), self._original(after - 1) + 1))
+            elif misses < _MAX_MISSES:
+                misses += 1
+                found.append(None)
+            else:
+                break
+        return found
 
-    found, after, misses = list[Span | None](), 0, 0
-    for one in wanted:
-        said = " ".join(one.split())
-        at = squeezed.find(said, after) if said else -1
-        if at >= 0:
-            after = at + len(said)
-            found.append((original(at), original(after - 1) + 1))
-        elif misses < _MAX_MISSES:
-            misses += 1
-            found.append(None)
-        else:
-            break
-    return found
+    def _original(self, at: int) -> int:
+        word = bisect_right(self._starts, at) - 1
+        return self._places[word] + at - self._starts[word]
 
 
 def fair_share(lengths: Sequence[int], room: int) -> int:
