@@ -654,7 +654,8 @@ class Journal:
         changes, messages = tuple(self._changes(done, session)), self._messages(done, key)
         if not (messages or changes or calls or takes or notes != self._notes):
             return None
-        noted, fill_level = _with_level(notes, state), self._fill_level.after(messages)
+        unread = messages.rows if isinstance(messages, NewMessages) else messages
+        noted, fill_level = _with_level(notes, state), self._fill_level.after(unread)
         is_news = notes != self._notes or bool(changes or calls) or self._is_news(noted, fill_level)
         chains = tuple(chains[: len(messages)])
         batch = Batch(

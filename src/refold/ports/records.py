@@ -405,17 +405,17 @@ class NewMessages(Sequence[StoredMessage]):
     it is read: all copies together would take as much memory as the request once more.
     """
 
-    __slots__ = ("_bodies", "_read", "_rows")
+    __slots__ = ("_bodies", "_read", "rows")
 
     def __init__(
         self, rows: Sequence[StoredMessage], bodies: Sequence[Raw], read: Callable[[Raw], bytes] = bytes
     ) -> None:
         """`rows` are the messages without their bytes, and `bodies` their bytes."""
-        self._rows, self._bodies, self._read = rows, bodies, read
+        self.rows, self._bodies, self._read = rows, bodies, read
 
     def uncopied(self) -> NewMessages:
         """The same messages with views in place of bytes: for a store that copies the bytes itself, and keeps no message."""
-        return NewMessages(self._rows, self._bodies, memoryview)  # type: ignore[arg-type]
+        return NewMessages(self.rows, self._bodies, memoryview)  # type: ignore[arg-type]
 
     @property
     def size(self) -> int:
@@ -423,7 +423,7 @@ class NewMessages(Sequence[StoredMessage]):
         return sum(map(len, self._bodies))
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @overload
     def __getitem__(self, at: int) -> StoredMessage: ...
@@ -431,8 +431,8 @@ class NewMessages(Sequence[StoredMessage]):
     def __getitem__(self, at: slice) -> Sequence[StoredMessage]: ...
     def __getitem__(self, at: int | slice) -> StoredMessage | Sequence[StoredMessage]:
         if isinstance(at, slice):
-            return NewMessages(self._rows[at], self._bodies[at], self._read)
-        return structs.replace(self._rows[at], body=self._read(self._bodies[at]))
+            return NewMessages(self.rows[at], self._bodies[at], self._read)
+        return structs.replace(self.rows[at], body=self._read(self._bodies[at]))
 
 
 class Batch(Struct, frozen=True, kw_only=True):
