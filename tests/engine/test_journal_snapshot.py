@@ -84,6 +84,30 @@ def test_what_a_later_version_wrote_is_not_guessed_at():
         journal.origin_of(msgspec.msgpack.encode({**state, "version": 99}))
 
 
+LONG = "Rename every helper in src/f1.py. " * 4_000
+
+
+def test_a_long_task_is_not_stored_once_more():
+    talk = memory("refold", window=10**6)
+    talk.add(user(LONG), *agent_turn(1)[1:])
+    kept = written(talk)
+    assert len(kept) < len(LONG) / 10
+    assert read(talk, kept).task == talk.folded.task
+    assert [one.message.text for one in read(talk, kept).task] == [LONG]
+
+
+def test_a_long_task_whose_original_is_not_loaded_is_stored():
+    talk = memory("opal", window=10**6)
+    talk.add(user(LONG))
+    talk.frame = memory("opal").frame
+    for number in range(40):
+        talk.add(*agent_turn(number, size=300))
+    talk.context()
+    kept = written(talk)
+    assert journal.origin_of(kept) > 0
+    assert [one.message.text for one in read(talk, kept).task] == [LONG, talk.folded.task[1].message.text]
+
+
 def history(preset, *, at_once):
     """A conversation far below every threshold, whose window then gets much smaller."""
     talk = memory(preset, window=10**6, summarise=summarise)

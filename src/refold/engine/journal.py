@@ -262,7 +262,8 @@ async def _stored_fields(store: Conversations, head: Head, notes: Notes) -> byte
 
 # Snapshots: the shown form of a branch, encoded for the store
 
-VERSION = 1
+VERSIONS = 1, 2
+"""In the second, a long message of the task may be named by its number alone."""
 UNREADABLE = "the snapshot of the conversation cannot be read"
 
 
@@ -315,6 +316,7 @@ class _Snapshot(Struct, frozen=True):
     ledger: Ledger
     carried: tuple[CarriedPiece, ...]
     task: tuple[int, bytes] | None
+    """The first message of the task. Its bytes are empty if it is long and among the originals that are loaded with the snapshot."""
     more: tuple[tuple[int, bytes], ...] = ()
     """The messages of the task after its first."""
     task_replies: int = -1
@@ -332,10 +334,10 @@ def write_snapshot(folded: FoldedBranch, encode: Encode, *, in_words: bool = Fal
     """
     origin = max(folded.origin, folded.summaries[-1].last if folded.summaries else 0)
     carried, summaries = _carried_facts(folded, origin)
-    task = [(one.number, _view(encode(one.message))) for one in folded.task]
+    task = [(one.number, _encode_task(one, folded, origin, encode)) for one in folded.task]
     asked = [(one.number, _view(encode(one.message))) for one in folded.asked_before(origin)]
     state = _Snapshot(
-        version=VERSION,
+        version=VERSIONS[not all(body for _, body in task)],
         size=folded.size,
         origin=origin,
         told=folded.told + folded.branch.tokens_before(origin - folded.origin),
@@ -405,16 +407,24 @@ def read_snapshot(
         replies=state.replies,
         origin=state.origin,
         told=state.told,
-        task=tuple(_read_task(state, decode)),
+        task=tuple(_read_task(state, entries, decode)),
         asked=tuple(_read_asked(state, decode)),
         held=frozenset(one.number for one in known if one.is_secret),
     )
     return append_originals(folded.with_ledger(state.ledger), held[len(known) :])
 
 
-def _read_task(state: _Snapshot, decode: Decode) -> Iterator[UserRequest]:
+def _encode_task(task: UserRequest, folded: FoldedBranch, origin: int, encode: Encode) -> bytes:
+    """Encode a message of the task; empty if it is long and need not be stored once more."""
+    is_loaded = task.number >= origin and folded.is_original(task.message, task.number)
+    return b"" if is_loaded and is_long(task.message.characters) else _view(encode(task.message))
+
+
+def _read_task(state: _Snapshot, originals: Mapping[int, ViewEntry], decode: Decode) -> Iterator[UserRequest]:
     for number, body in (*([state.task] if state.task else []), *state.more):
-        message = decode(body)
+        if not body and number not in originals:
+            raise _missing(number)
+        message = decode(body) if body else originals[number].message
         yield UserRequest(number, message, state.task_replies, is_typed(message))
 
 
@@ -433,7 +443,11 @@ def _shown_messages(
         elif number in originals:
             yield originals[number].message, originals[number].tokens
         else:
-            raise StoreError(f"message {number} is missing", hint="run `refold doctor`")
+            raise _missing(number)
+
+
+def _missing(number: int) -> StoreError:
+    return StoreError(f"message {number} is missing", hint="run `refold doctor`")
 
 
 def append_originals(folded: FoldedBranch, originals: Iterable[Original]) -> FoldedBranch:
@@ -449,7 +463,7 @@ def _decode(snapshot: bytes) -> _Snapshot:
         state = msgspec.msgpack.decode(snapshot, type=_Snapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise Damaged(UNREADABLE) from None
-    if state.version != VERSION:
+    if state.version not in VERSIONS:
         raise StoreError(
             f"the snapshot was written by another version ({state.version})", hint="update Refold"
         )
