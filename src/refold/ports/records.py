@@ -659,7 +659,7 @@ def read_with_shown(stored: StoredMessage, head: Head) -> tuple[Message, Message
     return message, message if shown is None else shown
 
 
-def read_body(body: bytes, wire_format: str) -> Message:
+def read_body(body: bytes | Raw, wire_format: str) -> Message:
     """The message in the bytes of a store, where nothing else is known about it.
 
     Raises:

@@ -18,7 +18,7 @@ from operator import mul
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from refold.core.digest.facts import text_of
 from refold.core.search.query import Query, Term
@@ -169,16 +169,16 @@ def rank_found(
     return [(which, score) for which, score in ranked.items() if which]
 
 
-def said(wire: str, body: bytes) -> str:
+def said(wire: str, body: bytes | memoryview) -> str:
     """The searchable text of a message: all but reasoning and recalls, which repeat other messages, after the name of the speaker if there is one; empty if its content is
     not stored. A damaged message is found by the words that its bytes still have.
     """
     if not body:
         return ""
     try:
-        message = read_body(body, wire)
+        message = read_body(body if isinstance(body, bytes) else Raw(body), wire)
     except Damaged:
-        return body.decode("utf-8", "replace")
+        return str(body, "utf-8", "replace")
     texts = [
         text_of(part) for part in message.parts if not isinstance(part, Reasoning) and not is_recall(part)
     ]
@@ -194,9 +194,9 @@ class _Named(Struct):
 _NAMED = msgspec.json.Decoder(_Named)
 
 
-def _speaker(body: bytes) -> str:
+def _speaker(body: bytes | memoryview) -> str:
     """The name of a participant, which the chat format has beside the role."""
-    if b'"name"' not in body:
+    if isinstance(body, bytes) and b'"name"' not in body:
         return ""
     try:
         return _NAMED.decode(body).name

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from threading import get_ident
 
-from refold.ports.records import Batch, Head
+import pytest
+from msgspec import Raw, structs
+
+from refold.ports.records import Batch, Head, NewMessages
 from refold.stores.postgres.store import PostgresStore
-from refold.stores.sql import search
+from refold.stores.sql import commit, search
 from tests.contract.talks import ANNA, begin, messages, say
 from tests.stores.postgres.trouble import by_hand
 
@@ -93,3 +96,36 @@ async def test_one_message_alone_is_indexed_as_it_is_among_others(url, store):
         )
     assert alone == others
     assert len({seq for seq, *_ in alone}) == len(TEXTS) - 1, "there are no words in the first"
+
+
+@pytest.mark.parametrize(
+    "count", [0, 1, 1_999, 2_000, 2_001, 2_031, 2_032, 2_033, 4_000, 4_031, 4_032, 9_001]
+)
+async def test_a_long_message_is_indexed_as_the_database_would_do_it(url, store, monkeypatch, count):
+    text = " ".join(f"w{number % 700}" for number in range(count)) + " " + "-" * 300
+    head = await begin(store, "usual")
+    await store.commit(head, Batch(at=2.0, messages=messages(head, "first", text, "w5")))
+    monkeypatch.setattr(commit, "PORTION_BYTES", 256)
+    head = await begin(store, "long")
+    await store.commit(head, Batch(at=2.0, messages=messages(head, "first", text, "w5")))
+
+    with by_hand(url) as connection:
+        connection.execute("SET search_path = refold")
+        words = "SELECT seq, ts_filter(words, '{d}') FROM words WHERE branch = %s ORDER BY ordinal"
+        rows = "SELECT seq, role, format, body, digest, shown, tokens, key, at FROM message WHERE branch = %s ORDER BY seq"
+        for asked in (words, rows):
+            usual, long = (
+                connection.execute(asked, [f"{name}/main"]).fetchall() for name in ("usual", "long")
+            )
+            assert long == usual
+
+
+async def test_the_bytes_and_the_words_of_a_message_of_megabytes_are_those_that_came(store):
+    text = "harbour " + "x" * 3_000_000 + " master"
+    head = await begin(store)
+    given = messages(head, "first", text)
+    rows = [structs.replace(one, body=b"") for one in given]
+    await store.commit(head, Batch(at=2.0, messages=NewMessages(rows, [Raw(one.body) for one in given])))
+
+    assert [one.body for one in await store.messages(head)] == [one.body for one in given]
+    assert await found(store, "master") == [1]

@@ -100,12 +100,16 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[start:]
 
 
+def words_by_piece(text: str) -> Iterator[list[str]]:
+    """Yield the words of a text piece by piece: a list of all words would take ten times the memory of a long text."""
+    return map(_words, _pieces(text))
+
+
 def spaced(text: str) -> str:
     """Return a text in the form in which it is indexed."""
     if len(text) <= _STEP:
         return " ".join(_words(text))
-    # Piece by piece: a list of all words would take ten times the memory of a long text.
-    pieces = [words for piece in _pieces(text) if (words := " ".join(_words(piece)))]
+    pieces = [words for some in words_by_piece(text) if (words := " ".join(some))]
     del text
     return " ".join(pieces)
 

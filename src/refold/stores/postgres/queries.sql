@@ -38,6 +38,10 @@ WITH added AS (
 INSERT INTO words (owner, branch, seq, words)
 SELECT :owner, :branch, :seq, part FROM spell_words(:words, :scope) AS part
 
+-- name: add_words
+-- Add some words of a message to the index.
+INSERT INTO words (owner, branch, seq, words) VALUES (:owner, :branch, :seq, CAST(:spelt AS tsvector))
+
 -- name: append_message
 -- Move a branch on and append a message with its words, provided that it is still where the writer saw it: a whole commit.
 -- The conversation's row is locked first, as it is for a purge, so that the two never wait for each other.

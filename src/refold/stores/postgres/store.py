@@ -14,23 +14,34 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import psycopg
-from msgspec import Struct
+from msgspec import Struct, structs
 from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
+from refold.core.search.terms import words_by_piece
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError
 from refold.model.mask import is_clear_url
 from refold.ports.jobs import StoreNotice
-from refold.ports.records import Batch, Head, Session
+from refold.ports.records import Batch, Head, NewMessages, Session, StoredMessage
+from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
-from refold.stores.sql.commit import check_numbers, committed, is_one_message, refuse, swapping
+from refold.stores.sql.commit import (
+    PORTION_BYTES,
+    check_numbers,
+    commit,
+    committed,
+    is_one_message,
+    refuse,
+    swapping,
+)
 from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import (
     P,
@@ -273,6 +284,12 @@ class PostgresDriver:
         """Run a transaction without a timeout."""
         return await self._attempt(partial(self._commit, partial(begin, *args, **kwargs), at_length=True))
 
+    async def write_text(
+        self, size: int, begin: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a transaction that works on `size` bytes of text between its statements, in a thread if that is much."""
+        return await self._attempt(partial(self._commit, partial(begin, *args, **kwargs), size=size))
+
     async def close(self) -> None:
         await self._pool.close()
 
@@ -353,12 +370,17 @@ class PostgresDriver:
         return result
 
     async def _commit(
-        self, begin: Callable[[], Transaction[T]], connection: PostgresConnection, *, at_length: bool = False
+        self,
+        begin: Callable[[], Transaction[T]],
+        connection: PostgresConnection,
+        *,
+        at_length: bool = False,
+        size: int = 0,
     ) -> T:
         await _set_autocommit(connection, on=False)
         if at_length:
             await connection.execute("SET LOCAL statement_timeout = 0")
-        result = await self._run(connection, begin())
+        result = await self._run(connection, begin(), size)
         try:
             await connection.commit()
         except psycopg.OperationalError as error:
@@ -367,16 +389,19 @@ class PostgresDriver:
             raise
         return result
 
-    async def _run(self, connection: PostgresConnection, transaction: Transaction[T]) -> T:
+    async def _run(self, connection: PostgresConnection, transaction: Transaction[T], size: int = 0) -> T:
         step, result = _advance(transaction, None)
         while step is not None:
             found = await self._ask(connection, step)
             # A search counts and ranks the words of up to a thousand messages between its statements.
-            step, result = await run_text_act(_ROW_BYTES * len(found), _advance, transaction, found)
+            work = max(size, _ROW_BYTES * len(found))
+            step, result = await run_text_act(work, _advance, transaction, found)
         return result  # type: ignore[return-value]
 
     async def _ask(self, connection: PostgresConnection, step: QueryStep) -> list[TableRow]:
         name, parameters = step
+        if name == COPY and isinstance(parameters, Mapping):
+            return await _copy(connection, parameters)
         statement = self._statements[name]
         if not parameters:
             # Without parameters it may be a script; its rows are not needed.
@@ -467,9 +492,14 @@ class PostgresStore(SqlStore):
             return await super().create(head, session, title=title, at=at)
 
     async def commit(self, seen: Head, batch: Batch) -> Head:
-        if (asked := await run_text_work(batch.text_size, append_parameters, seen, batch)) is not None:
+        size = batch.text_size
+        if (asked := await run_text_work(size, append_parameters, seen, batch)) is not None:
             return committed(await self._database.write_at_once(append, seen, asked))
-        return await super().commit(seen, batch)
+        if isinstance(batch.messages, NewMessages):
+            batch = structs.replace(batch, messages=batch.messages.uncopied())
+        return committed(
+            await self._database.write_text(size, commit, seen, batch, rows.with_words, add_long)
+        )
 
     def notices(self) -> AsyncIterator[StoreNotice]:
         """Yield changes of settings and the ends of summaries as they are committed."""
@@ -560,13 +590,63 @@ async def _rows(cursor: psycopg.AsyncCursor[TableRow]) -> list[TableRow]:
     return await cursor.fetchall() if result is not None and result.nfields else []
 
 
-PART = 2_000
-"""Words that the index takes in one piece; the database divides longer texts, see `spell_words`."""
+COPY = "copy_message"
+"""The step of a transaction that is not a query, but a row that is copied into the table of messages."""
+_COPIED: Final = {
+    "owner": "text", "branch": "text", "seq": "int8", "role": "text", "format": "text", "body": "bytea", "digest": "bytea",
+    "shown": "bytea", "shown_digest": "bytea", "tokens": "int8", "key": "text", "at": "float8",
+}  # fmt: skip
+"""The columns with their types."""
+
+
+async def _copy(connection: PostgresConnection, row: QueryParameters) -> list[TableRow]:
+    """Append a message by COPY: its bytes are sent in pieces. Of the parameters of a statement the client library makes two copies or
+    more, which it keeps as long as the connection.
+    """
+    names = ", ".join(_COPIED)
+    async with (
+        connection.cursor() as cursor,
+        cursor.copy(f"COPY message ({names}) FROM STDIN (FORMAT binary)") as copy,
+    ):
+        copy.set_types(list(_COPIED.values()))
+        await copy.write_row([row[name] for name in _COPIED])
+    return []
+
+
+def add_long(head: Head, message: StoredMessage) -> Transaction[None]:
+    """Append a long message, and its words a few parts at a time."""
+    yield COPY, rows.of_message(head, message)
+    if not message.is_findable:
+        return
+    place = {"owner": head.owner, "branch": head.branch, "seq": message.seq}
+    marks = scope(head.owner, head.conversation).split()
+    parts = _parts(words_by_piece(said(message.format, message.body)))
+    while few := [{**place, "spelt": _spell_words(words, marks)} for words in islice(parts, TOGETHER)]:
+        yield "add_words", few
+
+
+PART, OVERLAP = 2_000, 32
+"""Words that the index takes in one piece, and the first words of the next one that it ends with; the database divides texts of
+usual length, see `spell_words`."""
+TOGETHER = 16
+"""Parts of a long message that are sent together: a third of a megabyte."""
+
+
+def _parts(words: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Divide the words of a text into parts, as `spell_words` does."""
+    held = list[str]()
+    for some in words:
+        held += some
+        while len(held) >= PART + OVERLAP:
+            yield held[: PART + OVERLAP]
+            del held[:PART]
+    for start in range(0, len(held), PART):
+        yield held[start : start + PART + OVERLAP]
 
 
 def append_parameters(seen: Head, batch: Batch) -> QueryParameters | None:
     """The parameters of the statement that appends a message; None if the batch is more than one message, or needs a lookup."""
-    if not is_one_message(seen, batch):
+    if not is_one_message(seen, batch) or batch.text_size >= PORTION_BYTES:
         return None
     check_numbers(seen, batch.messages)
     said = rows.with_words(seen, batch.messages[0])

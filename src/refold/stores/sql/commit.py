@@ -27,14 +27,17 @@ PORTION_BYTES = 256 * 1024
 """Bytes of messages that are given to the database at a time: all those of a large request would be in memory once more."""
 
 Spell: TypeAlias = Callable[[Head, StoredMessage], QueryParameters]
+AddLong: TypeAlias = Callable[[Head, StoredMessage], Transaction[None]]
 
 
-def commit(seen: Head, batch: Batch, spell: Spell) -> Transaction[Head]:
-    """Commit a batch; `spell` makes the parameters of a message for a database."""
+def commit(seen: Head, batch: Batch, spell: Spell, add_long: AddLong | None = None) -> Transaction[Head]:
+    """Commit a batch. `spell` makes the parameters of a message for a database; `add_long` appends one of `PORTION_BYTES` or more,
+    for a database whose driver would hold several copies of it.
+    """
     check_numbers(seen, batch.messages)
     head = yield from _swap(seen, batch)
     reach("commit.after_lock")
-    yield from _append(head, batch.messages, spell)
+    yield from _append(head, batch.messages, spell, add_long)
     reach("commit.after_messages")
     if batch.takes:
         yield from take_queued(head.owner, batch.takes)
@@ -158,13 +161,19 @@ def _naming(head: Head, title: str) -> QueryParameters:
     return {**name, "folded": rows.folded(head.conversation, title)}
 
 
-def _append(head: Head, messages: Sequence[StoredMessage], spell: Spell) -> Transaction[None]:
+def _append(
+    head: Head, messages: Sequence[StoredMessage], spell: Spell, add_long: AddLong | None
+) -> Transaction[None]:
     # An index keeps keys unique within a branch; the keys of messages that a fork shares are looked up.
     for message in messages if head.base else ():
         if message.key and (yield from find_key(head, message.key)) is not None:
             raise Conflict("a message with this key is there already")
     for few in _portions(messages):
-        yield "add_message", [spell(head, message) for message in few]
+        long = few.pop() if add_long is not None and len(few[-1].body) >= PORTION_BYTES else None
+        if few:
+            yield "add_message", [spell(head, message) for message in few]
+        if add_long is not None and long is not None:
+            yield from add_long(head, long)
 
 
 def _portions(messages: Sequence[StoredMessage]) -> Iterator[list[StoredMessage]]:
@@ -257,11 +266,6 @@ def committed(head: Head) -> Head:
     """The head of a branch after the commit; a failpoint of the durability tests."""
     reach("commit.after_commit")
     return head
-
-
-def encode_messages(seen: Head, batch: Batch) -> dict[int, QueryParameters]:
-    """Messages as parameters with their words, by number; long texts take a while to split."""
-    return {message.seq: rows.with_words(seen, message) for message in batch.messages}
 
 
 # Failpoints: places in a transaction where a test can make the program fail. A crash that matters

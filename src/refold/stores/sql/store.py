@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate
 
-from refold.ports.records import Batch, Call, Compaction, Head, Outline, SearchHit, SessionHit, StoredSummary
+from refold.ports.records import Call, Compaction, Head, Outline, SearchHit, SessionHit, StoredSummary
 from refold.stores.sql import conversations as chats
 from refold.stores.sql import migrations
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
-from refold.stores.sql.commit import commit, committed, encode_messages, reach
+from refold.stores.sql.commit import reach
 from refold.stores.sql.queries import Driver, P, T, Transaction
-from refold.text_work import run_text_work
 
 
 def _reads(begin: Callable[P, Transaction[T]]) -> Callable[Concatenate[SqlStore, P], Coroutine[Any, Any, T]]:
@@ -156,10 +155,6 @@ class SqlStore:
     revoke_key = _writes(chats.revoke_key)
     setting = _looks_up(chats.setting)
     put_setting = _writes(chats.put_setting)
-
-    async def commit(self, seen: Head, batch: Batch) -> Head:
-        encoded = await run_text_work(batch.text_size, encode_messages, seen, batch)
-        return committed(await self._write(commit, seen, batch, lambda _, message: encoded[message.seq]))
 
     async def outline(self, owner: str, conversation: str, changes: int | None = None) -> Outline:
         return await self._driver.read_at_once(chats.outline, owner, conversation, changes)
