@@ -471,9 +471,9 @@ def _spell_some() -> Transaction[_SpeltWords]:
     spelt: _SpeltWords = {}
     for _, _, which, wire, digest, is_new in (yield from _unindexed()):
         if is_new:
-            ((body,),) = yield "get_unindexed_body", {"id": which}
-            spelt[which, digest] = spaced(said(wire, body))
-            del body
+            found = yield "get_unindexed_body", {"id": which}
+            # Popped, so that the bytes are freed before their words are split: they may be megabytes.
+            spelt[which, digest] = spaced(said(wire, found.pop()[0]))
     return spelt
 
 
