@@ -1139,7 +1139,7 @@ class Journal:
                 at=now,
             )
             rows.append(row)
-        return NewMessages(rows, bodies) if is_large else tuple(rows)
+        return NewMessages(rows, bodies, [one.message for one in entries]) if is_large else tuple(rows)
 
     def _changes(self, done: Outcome, session: Session) -> Iterable[records.InstalledCompaction]:
         for change in done.changes:

@@ -405,17 +405,28 @@ class NewMessages(Sequence[StoredMessage]):
     it is read: all copies together would take as much memory as the request once more.
     """
 
-    __slots__ = ("_bodies", "_read", "rows")
+    __slots__ = ("_bodies", "_decoded", "_read", "rows")
 
     def __init__(
-        self, rows: Sequence[StoredMessage], bodies: Sequence[Raw], read: Callable[[Raw], bytes] = bytes
+        self,
+        rows: Sequence[StoredMessage],
+        bodies: Sequence[Raw],
+        decoded: Sequence[Message] = (),
+        read: Callable[[Raw], bytes] = bytes,
     ) -> None:
-        """`rows` are the messages without their bytes, and `bodies` their bytes."""
-        self.rows, self._bodies, self._read = rows, bodies, read
+        """`rows` are the messages without their bytes, `bodies` their bytes, and `decoded` what was decoded from these."""
+        self.rows, self._bodies, self._decoded, self._read = rows, bodies, decoded, read
 
     def uncopied(self) -> NewMessages:
         """The same messages with views in place of bytes: for a store that copies the bytes itself, and keeps no message."""
-        return NewMessages(self.rows, self._bodies, memoryview)  # type: ignore[arg-type]
+        return NewMessages(self.rows, self._bodies, self._decoded, memoryview)  # type: ignore[arg-type]
+
+    def decoded(self, seq: int) -> Message | None:
+        """The message with this number, if its bytes are those that it was decoded from."""
+        at = seq - self.rows[0].seq
+        message = self._decoded[at] if at < len(self._decoded) else None
+        origin = message and message.origin
+        return message if origin and not origin.edited and origin.raw is self._bodies[at] else None
 
     @property
     def size(self) -> int:
@@ -431,7 +442,7 @@ class NewMessages(Sequence[StoredMessage]):
     def __getitem__(self, at: slice) -> Sequence[StoredMessage]: ...
     def __getitem__(self, at: int | slice) -> StoredMessage | Sequence[StoredMessage]:
         if isinstance(at, slice):
-            return NewMessages(self.rows[at], self._bodies[at], self._read)
+            return NewMessages(self.rows[at], self._bodies[at], self._decoded[at], self._read)
         return structs.replace(self.rows[at], body=self._read(self._bodies[at]))
 
 

@@ -25,7 +25,7 @@ from refold.core.search.query import Query, Term
 from refold.core.search.rank import Match, MessagePlace, rank_messages, rank_sessions, rarity
 from refold.core.tool_use import is_recall
 from refold.model.errors import Damaged
-from refold.model.message import Reasoning
+from refold.model.message import Message, Reasoning
 from refold.ports.records import SearchHit, Session, read_body
 
 CONSIDERED = 1_000
@@ -179,6 +179,11 @@ def said(wire: str, body: bytes | memoryview) -> str:
         message = read_body(body if isinstance(body, bytes) else Raw(body), wire)
     except Damaged:
         return str(body, "utf-8", "replace")
+    return said_in(message, body)
+
+
+def said_in(message: Message, body: bytes | memoryview) -> str:
+    """The searchable text of a message that was decoded from these bytes."""
     texts = [
         text_of(part) for part in message.parts if not isinstance(part, Reasoning) and not is_recall(part)
     ]

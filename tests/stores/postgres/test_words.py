@@ -7,7 +7,7 @@ from threading import get_ident
 import pytest
 from msgspec import Raw, structs
 
-from refold.ports.records import Batch, Head, NewMessages
+from refold.ports.records import Batch, Head, NewMessages, read_body
 from refold.stores.postgres.store import PostgresStore
 from refold.stores.sql import commit, search
 from tests.contract.talks import ANNA, begin, messages, say
@@ -120,12 +120,16 @@ async def test_a_long_message_is_indexed_as_the_database_would_do_it(url, store,
             assert long == usual
 
 
-async def test_the_bytes_and_the_words_of_a_message_of_megabytes_are_those_that_came(store):
+@pytest.mark.parametrize("is_decoded", [False, True])
+async def test_the_bytes_and_the_words_of_a_message_of_megabytes_are_those_that_came(store, is_decoded):
     text = "harbour " + "x" * 3_000_000 + " master"
     head = await begin(store)
     given = messages(head, "first", text)
-    rows = [structs.replace(one, body=b"") for one in given]
-    await store.commit(head, Batch(at=2.0, messages=NewMessages(rows, [Raw(one.body) for one in given])))
+    rows, bodies = [structs.replace(one, body=b"") for one in given], [Raw(one.body) for one in given]
+    decoded = [read_body(body, one.format) for body, one in zip(bodies, given, strict=True)]
+    new = NewMessages(rows, bodies, decoded if is_decoded else ())
+    assert new.decoded(1) is (decoded[1] if is_decoded else None)
+    await store.commit(head, Batch(at=2.0, messages=new))
 
     assert [one.body for one in await store.messages(head)] == [one.body for one in given]
     assert await found(store, "master") == [1]

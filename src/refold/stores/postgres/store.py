@@ -31,7 +31,7 @@ from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, St
 from refold.model.mask import is_clear_url
 from refold.ports.jobs import StoreNotice
 from refold.ports.records import Batch, Head, NewMessages, Session, StoredMessage
-from refold.stores.search import said, scope
+from refold.stores.search import said, said_in, scope
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import (
     PORTION_BYTES,
@@ -497,9 +497,8 @@ class PostgresStore(SqlStore):
             return committed(await self._database.write_at_once(append, seen, asked))
         if isinstance(batch.messages, NewMessages):
             batch = structs.replace(batch, messages=batch.messages.uncopied())
-        return committed(
-            await self._database.write_text(size, commit, seen, batch, rows.with_words, add_long)
-        )
+        add = partial(add_long, batch.messages)
+        return committed(await self._database.write_text(size, commit, seen, batch, rows.with_words, add))
 
     def notices(self) -> AsyncIterator[StoreNotice]:
         """Yield changes of settings and the ends of summaries as they are committed."""
@@ -613,14 +612,16 @@ async def _copy(connection: PostgresConnection, row: QueryParameters) -> list[Ta
     return []
 
 
-def add_long(head: Head, message: StoredMessage) -> Transaction[None]:
-    """Append a long message, and its words a few parts at a time."""
+def add_long(new: Sequence[StoredMessage], head: Head, message: StoredMessage) -> Transaction[None]:
+    """Append a long message, one of the new ones, and its words a few parts at a time."""
     yield COPY, rows.of_message(head, message)
     if not message.is_findable:
         return
     place = {"owner": head.owner, "branch": head.branch, "seq": message.seq}
     marks = scope(head.owner, head.conversation).split()
-    parts = _parts(words_by_piece(said(message.format, message.body)))
+    decoded = new.decoded(message.seq) if isinstance(new, NewMessages) else None
+    text = said_in(decoded, message.body) if decoded else said(message.format, message.body)
+    parts = _parts(words_by_piece(text))
     while few := [{**place, "spelt": _spell_words(words, marks)} for words in islice(parts, TOGETHER)]:
         yield "add_words", few
 
