@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from benchmarks.conversation import Writer
@@ -30,6 +31,9 @@ AFTER_S = 1.0
 """Time that the small client continues afterwards: summaries are written in the background."""
 WARM_S = 3 * SUMMARY_S
 """Time until the summary of the first compaction has been written, with a second attempt, and checked."""
+FIRST = 1_000
+"""Small requests before the first load: as many conversations as the gateway keeps for their next request. Otherwise those beside the
+first loads would be counted as memory of the loads."""
 _WRITER = Writer(11)
 _CHUNK = _WRITER.prose(400 * KB)
 
@@ -125,6 +129,8 @@ def measure(
         _send(proxy.port, one, "first")
     time.sleep(WARM_S)
     with Client(proxy.port) as client:
+        for request in islice(client_requests.fresh(), FIRST):
+            client.ask(request)
         alone = list(_asked(client, lambda: False, seconds=3.0))
     found["alone"] = {"name": "by themselves", **_figures(alone)}
     for load in LOADS:
