@@ -256,8 +256,7 @@ def of_branch(head: Head) -> QueryParameters:
     }
 
 
-def of_message(head: Head, message: StoredMessage, digest: bytes = b"") -> QueryParameters:
-    """The parameters of a message; `digest` is its checksum, if that is known already."""
+def of_message(head: Head, message: StoredMessage) -> QueryParameters:
     return {
         "owner": head.owner,
         "branch": head.branch,
@@ -265,7 +264,7 @@ def of_message(head: Head, message: StoredMessage, digest: bytes = b"") -> Query
         "role": message.role,
         "format": message.format,
         "body": message.body,
-        "digest": digest or digest_of(message.body),
+        "digest": digest_of(message.body),
         "shown": message.shown,
         "shown_digest": None if message.shown is None else digest_of(message.shown),
         "tokens": message.tokens,

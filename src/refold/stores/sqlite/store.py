@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -26,10 +26,10 @@ from msgspec import structs
 
 from refold.core.search.terms import spaced
 from refold.model.errors import StoreError
-from refold.ports.records import Batch, Head, NewMessages, SearchHit, Session, SessionHit, StoredMessage
+from refold.ports.records import Batch, Head, NewMessages, SearchHit, Session, SessionHit
 from refold.stores.search import said, scope
 from refold.stores.sql import conversations, migrations, rows
-from refold.stores.sql.commit import commit, committed, is_one_message, out_of_order, reach, refuse
+from refold.stores.sql.commit import Spell, commit, committed, is_one_message, out_of_order, reach, refuse
 from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import P, QueryParameters, SqlDialect, T, TableRow, Transaction, load
 from refold.stores.sql.store import SqlStore
@@ -274,8 +274,12 @@ class SqliteStore(SqlStore):
 
     async def _take_in(self, seen: Head, batch: Batch, asked: AppendValues | None, *, is_small: bool) -> Head:
         if asked is None:
-            digests = await self._digests(batch.messages) if isinstance(batch.messages, NewMessages) else {}
-            job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_whole, seen, batch, digests)
+            if isinstance(batch.messages, NewMessages):
+                spell = await self._spelt(seen, batch.messages)
+                batch = structs.replace(batch, messages=batch.messages.uncopied())
+            else:
+                spell = rows.of_message
+            job: Callable[[apsw.Cursor], tuple[Head, bool]] = partial(_take_whole, seen, batch, spell)
         else:
             job = partial(append, seen, asked, batch.at)
         head, is_noted = await self._file.do(job, seen.branch, is_small=is_small)
@@ -285,11 +289,14 @@ class SqliteStore(SqlStore):
             self._noted[seen.owner, seen.session] = batch.at
         return head
 
-    async def _digests(self, messages: NewMessages) -> dict[int, bytes]:
-        """The checksums of a large batch's messages, by their numbers: made before its transaction, for which other writers wait."""
-        return await self._file.look(
-            lambda _: {message.seq: rows.digest_of(message.body) for message in messages.uncopied()}
+    async def _spelt(self, seen: Head, messages: NewMessages) -> Spell:
+        """The parameters of a large batch's messages, with views of their bytes: made, with all checksums, before the transaction, for
+        which other writers wait.
+        """
+        spelt = await self._file.look(
+            lambda _: {message.seq: rows.of_message(seen, message) for message in messages.uncopied()}
         )
+        return lambda _, message: spelt[message.seq]
 
     async def close(self) -> None:
         indexing = self._indexing
@@ -404,15 +411,7 @@ def _create(head: Head, session: Session, title: str, at: float, cursor: apsw.Cu
     return run(cursor, conversations.create(head, session, title=title, at=at))
 
 
-def _take_whole(
-    seen: Head, batch: Batch, digests: Mapping[int, bytes], cursor: apsw.Cursor
-) -> tuple[Head, bool]:
-    if isinstance(batch.messages, NewMessages):
-        batch = structs.replace(batch, messages=batch.messages.uncopied())
-
-    def spell(head: Head, message: StoredMessage) -> QueryParameters:
-        return rows.of_message(head, message, digests.get(message.seq, b""))
-
+def _take_whole(seen: Head, batch: Batch, spell: Spell, cursor: apsw.Cursor) -> tuple[Head, bool]:
     return run(cursor, commit(seen, batch, spell)), False
 
 
