@@ -356,3 +356,23 @@ def test_recall_is_promised_only_to_a_model_that_has_it(tool, is_promised):
     opening = sent(talk)[0]["content"].split("\n")[0]
     promise = "; recall opens a handle" if is_promised else ""
     assert re.fullmatch(rf"\[Earlier messages #m0 to #m\d+, shortened{promise}\]", opening)
+
+
+@pytest.mark.parametrize(("keep", "least"), [(2_000, 40), (None, 0)])
+def test_a_manual_compaction_describes_the_images_of_all_earlier_turns(keep, least):
+    """What stays is decided by the size of messages without their images."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    talk = Conversation("gpt-4o", window=64_000, max_output=500)
+    for number in range(40):
+        text = {"type": "text", "text": f"Look at picture {number}."}
+        talk.add(
+            {"role": "user", "content": [text, image]},
+            {"role": "assistant", "content": f"Picture {number} shows a square with label {number}."},
+        )
+    talk.add({"role": "user", "content": "Now finish."})
+
+    sent = json.dumps(talk.compact(keep=keep)["messages"])
+
+    assert "iVBORw0KGgo" not in sent
+    assert sum(f"label {number}." in sent for number in range(40)) >= least
+    assert talk.status().tokens < 2_000

@@ -65,6 +65,8 @@ Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]
 
 _BY_MESSAGE = (DescribeMedia, DropReasoning, Supersede)
 """Stages that shrink single messages and keep no boundary."""
+_OF_PARTS = (DescribeMedia, DropReasoning)
+"""Stages that take out parts of messages."""
 _WITHOUT_BOUNDARY = (*_BY_MESSAGE, Tiers)
 """Stages that keep no boundary."""
 LEAST_SUMMARY = 0.15
@@ -200,7 +202,7 @@ def _is_hardly_shorter(request: SummaryRequest, folded: FoldedBranch, frame: Fra
     is_asked_for = now.moment in ("manual", "overflow")
     if is_asked_for or frame.policy.target == Share(0.0) or not fits(folded, frame, now):
         return False
-    return request.max_tokens >= share_of(MOST_OF_SOURCE, _source_size(folded, request.kept, frame))
+    return request.max_tokens >= share_of(MOST_OF_SOURCE, _source_size(folded, request.kept, frame, now))
 
 
 def _prune_until(folded: FoldedBranch, edits: tuple[Edit, ...]) -> FoldedBranch:
@@ -213,8 +215,9 @@ def _plan_span_first(folded: FoldedBranch, frame: Frame, now: Now, reason: str, 
     """The plan with a summary of messages that no stage has changed: the stages run only over those that may stay.
 
     In a manual compaction a summary is written in any case, and what the stages take out of its messages is
-    thrown away. At any other moment the stages go first: None if they change a message that stays, or if they
-    free enough without a summary.
+    thrown away. None if there are media or thoughts to take out, which may be most of the messages that could stay.
+    At any other moment the stages go first: None if they change a message that stays, or if they free enough
+    without a summary.
     """
     policy, is_manual = frame.policy, now.moment == "manual"
     known = _WITHOUT_BOUNDARY if is_manual else _BY_MESSAGE
@@ -224,24 +227,25 @@ def _plan_span_first(folded: FoldedBranch, frame: Frame, now: Now, reason: str, 
     if request is None:
         return None
     start, before = len(request.items), 0
-    if is_manual:
-        start, before = _may_stay(folded, policy.stages, start)
+    if is_manual and (tiers := _tiers(policy.stages)):
+        if reduce(shown, [stage for stage in policy.stages if isinstance(stage, _OF_PARTS)], room)[1]:
+            return None
+        start, before = _may_stay(folded, tiers, start)
     tail, edits = reduce(shown.since(start), policy.stages, structs.replace(room, before=before))
     if not is_manual and (edits or _is_enough(folded, frame, now, room)):
         return None
     if edits:  # messages that are smaller now leave room for others
         folded = folded.show((*shown.items[:start], *tail.items))
         request = _request(folded, frame, now)
-    return Plan(frame, now, folded, folded, "summarise", reason, edits, request) if request else None
+    if request is None or (is_manual and len(request.items) < start):
+        return None  # messages would stay that no stage has seen
+    return Plan(frame, now, folded, folded, "summarise", reason, edits, request)
 
 
-def _may_stay(folded: FoldedBranch, stages: tuple[AnyStage, ...], cut: int) -> tuple[int, int]:
+def _may_stay(folded: FoldedBranch, tiers: Tiers, cut: int) -> tuple[int, int]:
     """Index of the first message that may stay if its results are cut and the messages from `cut` on stay as they are,
     and the tokens of the messages before it with their results cut.
     """
-    tiers = next((stage for stage in stages if isinstance(stage, Tiers)), None)
-    if tiers is None:
-        return cut, 0
     least = tiers.least_tokens(folded.items.items)
     left = folded.shown.tokens_between(cuts.pair_safe(folded.shown, cut - 1), len(least)).tokens
     start = len(least)
@@ -250,6 +254,10 @@ def _may_stay(folded: FoldedBranch, stages: tuple[AnyStage, ...], cut: int) -> t
         left -= least[start]
     start = cuts.pair_safe(folded.shown, start)
     return start, sum(least[:start])
+
+
+def _tiers(stages: tuple[AnyStage, ...]) -> Tiers | None:
+    return next((stage for stage in stages if isinstance(stage, Tiers)), None)
 
 
 def _is_enough(folded: FoldedBranch, frame: Frame, now: Now, room: Room) -> bool:
@@ -374,7 +382,7 @@ def _request(folded: FoldedBranch, frame: Frame, now: Now) -> SummaryRequest | N
     kept = _kept(folded, last, effective)
     if len(kept) == len(items) and not _is_summary_large(folded, frame, now):
         return None
-    split, source = cuts.split_turn(folded.shown, at), _source_size(folded, kept, frame)
+    split, source = cuts.split_turn(folded.shown, at), _source_size(folded, kept, frame, now)
     room = _summary_room(kept, frame, now, effective)
     request = SummaryRequest(
         first=0 if frame.policy.scope == "cumulative" else first,
@@ -391,10 +399,14 @@ def _request(folded: FoldedBranch, frame: Frame, now: Now) -> SummaryRequest | N
     return request if is_worthwhile else structs.replace(request, asks_model=False)
 
 
-def _source_size(folded: FoldedBranch, kept: tuple[Item, ...], frame: Frame) -> int:
-    """Tokens that a summary tells of: the messages that leave, and the summary before if it is written into the new one."""
-    stay = {item.seq for item in kept}
-    leaving = sum(item.tokens for item in folded.items.items if item.seq not in stay)
+def _source_size(folded: FoldedBranch, kept: tuple[Item, ...], frame: Frame, now: Now) -> int:
+    """Tokens that a summary tells of: the messages that leave, and the summary before if it is written into the new one.
+    For a manual compaction, whose stages do not run over them, results count as if they were cut.
+    """
+    stay, items = {item.seq for item in kept}, folded.items.items
+    tiers = _tiers(frame.policy.stages) if now.moment == "manual" else None
+    sizes = tiers.least_tokens(items) if tiers else [item.tokens for item in items]
+    leaving = sum(size for item, size in zip(items, sizes, strict=True) if item.seq not in stay)
     return leaving + (folded.lead.tokens if frame.policy.scope == "cumulative" else 0)
 
 
