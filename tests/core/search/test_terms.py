@@ -64,6 +64,16 @@ def test_shorter_runs_and_long_text_without_blanks_are_indexed():
     assert len(listed) > 200_000
     assert words(listed) == [word for n in range(9_000) for word in ("order", str(n), "status", "paid")]
     assert words("数据库" * 50_000) == list("数据库" * 50_000)
+    assert words("-" * 5_000 + "TITLE next") == ["title", "next"]
+    for sign in "+/=_-":
+        assert words(sign.join(["harbour"] * 2_000)) == ["harbour"] * 2_000
+
+
+@pytest.mark.parametrize(
+    ("word", "folded"), [("किताब", "किताब"), ("re\u0301sume\u0301", "resume"), ("مُحَمَّد", "مُحَمَّد")]
+)
+def test_a_long_text_without_blanks_is_not_split_inside_of_a_word(word, folded):
+    assert set(words(",".join([word] * 40_000))) == set(words(folded))
 
 
 def test_a_megabyte_of_base64_has_no_words():

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeAlias
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 Phrase: TypeAlias = tuple[str, ...]
 """Consecutive words."""
@@ -36,6 +36,8 @@ _RUN = re.compile(r"[A-Za-z0-9+/=_-]++")
 """Characters of base64, in both of its alphabets."""
 _LONGEST_RUN = 4_096
 """Characters of base64 in a row that are still words: longer than paths, keys and signatures are."""
+_SIGNS, _MOST_SIGNS = "+/=_-", 1 / 16
+"""The characters of base64 that are in no word. Their share is 1/32 in base64, and larger where they stand between words."""
 _BLOCK = _LONGEST_RUN // 2
 """A longer run contains a whole block of this size, wherever it begins."""
 MAX_QUERY = 1_000
@@ -75,13 +77,21 @@ def _words(text: str) -> list[str]:
     return [word for word in found if len(word) <= _LONGEST]
 
 
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() or category(character).startswith("M")
+
+
 def _is_unbroken(text: str, start: int) -> bool:
     """True if a block of a text has no blank, so that it may be in a long run. In prose the first blank is near."""
     return text.find(" ", start, start + _BLOCK) < 0 and text.find("\n", start, start + _BLOCK) < 0
 
 
 def _word_or_blank(run: re.Match[str]) -> str:
-    return run[0] if run.end() - run.start() <= _LONGEST_RUN else " "
+    """Return a blank in place of a long run of base64, and words with signs between them, or a line of signs, as they are."""
+    found = run[0]
+    if len(found) <= _LONGEST_RUN:
+        return found
+    return found if sum(map(found.count, _SIGNS)) > len(found) * _MOST_SIGNS else " "
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -94,7 +104,7 @@ def _pieces(text: str) -> Iterator[str]:
         stop = max(text.rfind(" ", start + 1, end), text.rfind("\n", start + 1, end))
         if stop < 0:
             nearest = range(end, end - _LONGEST, -1)
-            stop = next((at for at in nearest if not text[at].isalnum()), end)
+            stop = next((at for at in nearest if not _is_of_word(text[at])), end)
         yield text[start:stop]
         start = stop
     yield text[start:]
