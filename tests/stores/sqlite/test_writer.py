@@ -271,3 +271,16 @@ async def test_a_log_that_somebody_reads_is_copied_later(store):
         await asyncio.to_thread(copying_of(store).join)
 
     assert len(await read(store, head)) == head.next_seq
+
+
+async def test_a_commit_is_kept_and_told_so_if_no_thread_can_copy_its_log(store, monkeypatch):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    head = await begin(store)
+    monkeypatch.setattr(writer.threading.Thread, "start", refuse)
+    few = tuple(message(head.next_seq + at, "x" * 3_000_000) for at in range(4))
+    head = await store.commit(head, Batch(at=1.0, messages=few))
+    monkeypatch.undo()
+
+    assert len(await read(store, head)) == 4

@@ -296,24 +296,27 @@ class FileWriter:
         """Copy a long log into the file. SQLite calls it after each commit, with the number of pages in the log. A log that is copied
         whole begins anew with the next commit, unless somebody reads it.
         """
+        with suppress(
+            Exception
+        ):  # the commit is on the disk: an error here would be told as its failure. A later one copies more
+            self._copy_if_long(connection, pages)
+        return apsw.SQLITE_OK
+
+    def _copy_if_long(self, connection: apsw.Connection, pages: int) -> None:
         if pages < max(LOG_PAGES, self._copied):
             self._copied = self._asked = 0
         if pages < LOG_PAGES:
-            return apsw.SQLITE_OK
+            return
         if pages - self._copied <= MOST_COPIED or pages >= MOST_LOG:
-            with suppress(
-                apsw.Error
-            ):  # another program copies it, or the disk is full: a later commit tries again
-                copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[1]
-                self._copied = self._asked = 0 if copied == pages else copied
+            copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)[1]
+            self._copied = self._asked = 0 if copied == pages else copied
         elif pages - self._asked >= LOG_PAGES and not self._copying.is_alive():
-            self._asked = pages
-            self._copying = threading.Thread(target=self._copy_log, daemon=True)
-            self._copying.start()
-        return apsw.SQLITE_OK
+            copying = threading.Thread(target=self._copy_log, daemon=True)
+            copying.start()
+            self._asked, self._copying = pages, copying
 
     def _copy_log(self) -> None:
-        with suppress(apsw.Error):
+        with suppress(Exception):  # as above
             self._copied = copy_log(self._path)
 
     def _close(self, connection: apsw.Connection) -> None:
