@@ -43,7 +43,7 @@ from refold.core.secrets import redact
 from refold.core.stage import Edit, Item, Room, handle_of, reduce
 from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Supersede, Tiers
 from refold.core.stages.removal import REASONING_STAGE, units
-from refold.core.stages.tool_results import PRUNE_STAGE
+from refold.core.stages.tool_results import CODE, PROSE, PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
 from refold.core.system_messages import INSTRUCTION_ROLES, holds_more, newest_instruction
 from refold.core.triggers import (
@@ -246,7 +246,7 @@ def _may_stay(folded: FoldedBranch, tiers: Tiers, cut: int) -> tuple[int, int]:
     """Index of the first message that may stay if its results are cut and the messages from `cut` on stay as they are,
     and the tokens of the messages before it with their results cut.
     """
-    least = tiers.least_tokens(folded.items.items)
+    least = tiers.cut_tokens(folded.items.items, PROSE)
     left = folded.shown.tokens_between(cuts.pair_safe(folded.shown, cut - 1), len(least)).tokens
     start = len(least)
     while start > 0 and left > 0:
@@ -405,7 +405,7 @@ def _source_size(folded: FoldedBranch, kept: tuple[Item, ...], frame: Frame, now
     """
     stay, items = {item.seq for item in kept}, folded.items.items
     tiers = _tiers(frame.policy.stages) if now.moment == "manual" else None
-    sizes = tiers.least_tokens(items) if tiers else [item.tokens for item in items]
+    sizes = tiers.cut_tokens(items, CODE) if tiers else [item.tokens for item in items]
     leaving = sum(size for item, size in zip(items, sizes, strict=True) if item.seq not in stay)
     return leaving + (folded.lead.tokens if frame.policy.scope == "cumulative" else 0)
 

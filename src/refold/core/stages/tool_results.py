@@ -227,8 +227,8 @@ FILLED = 0.4
 in a window of 8,000 tokens, and this share 0.2 %, for half of the gain."""
 
 
-CHARACTERS_PER_TOKEN = 4
-"""An estimate."""
+PROSE, CODE = 4, 3
+"""Characters of a token, about."""
 
 
 class Tiers(Struct, frozen=True, tag="tiers"):
@@ -250,9 +250,9 @@ class Tiers(Struct, frozen=True, tag="tiers"):
     100 to 600 differ little, because what matters are the calls and texts between the results."""
     mark: Mark = HANDLE_MARK
 
-    def least_tokens(self, items: Iterable[Item]) -> list[int]:
-        """About the tokens of each message with its results cut, without cutting them."""
-        most = self.result // CHARACTERS_PER_TOKEN
+    def cut_tokens(self, items: Iterable[Item], characters: int) -> list[int]:
+        """About the tokens of each message with its results cut, without cutting them, if a token has so many characters."""
+        most = self.result // characters
         return [min(item.tokens, most) if item.message.role == "tool" else item.tokens for item in items]
 
     def apply(self, shown: ShownMessages, room: Room) -> StageResult:
