@@ -165,7 +165,7 @@ def two_beginnings_of_one_name(patch: pytest.MonkeyPatch, store: SqliteStore) ->
 
 def half_a_batch(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
     append = commit._append
-    patch.setattr(commit, "_append", lambda head, messages, spell: append(head, messages[:3], spell))
+    patch.setattr(commit, "_append", lambda head, messages, *rest: append(head, messages[:3], *rest))
 
 
 def told_before_the_commit(patch: pytest.MonkeyPatch, store: SqliteStore) -> None:
