@@ -352,7 +352,7 @@ def random_query(random: Random) -> str:
     return " ".join(parts)
 
 
-QUERIES = 80
+RANDOM_QUERIES = 80
 """For each seed. The slow tests have as many seeds again, twice."""
 
 
@@ -388,7 +388,7 @@ async def test_every_store_gives_the_same_order_for_any_query(store_set, seed):
             sides.append(await store.commit(side, Batch(at=1.0, messages=forked)))
             await store.commit(await begin(store, "other"), Batch(at=1.0, messages=elsewhere))
         found = 0
-        for _ in range(QUERIES):
+        for _ in range(RANDOM_QUERIES):
             query = random_query(random)
             place, is_branch = random.choice([("", False), ("", False), ("talk", False), ("talk", True)])
             orders = [
@@ -410,7 +410,7 @@ async def test_every_store_gives_the_same_order_for_any_query(store_set, seed):
                 for store in stores
             ]
             assert sessions[0] == sessions[1] == sessions[2], query
-        assert found > QUERIES / 2, "most queries find something, or nothing was compared"
+        assert found > RANDOM_QUERIES / 2, "most queries find something, or nothing was compared"
     finally:
         await store_set.close(stores)
 
