@@ -139,7 +139,7 @@ class Talker:
         sessions = [one for one in await self._engine.sessions(self._talk.id) if one.state == "live"]
         earlier = [one for one in sessions if one.last is not None]
         if earlier:
-            with suppress(NotFound):  # another program has undone it since
+            with suppress(NotFound, SummaryError):  # another program has undone it, or compacted, since
                 await self._talk.resume(self._chance.choice(earlier))
 
     async def recall(self) -> None:
