@@ -255,6 +255,16 @@ def take_request(state: State, messages: Sequence[Message], request: RequestTerm
     return draft.outcome(problem)
 
 
+def take_part(state: State, messages: Sequence[Message], request: RequestTerms) -> Outcome:
+    """Add the first messages of a stateless request whose other messages follow. The last reply is among those,
+    so no trigger runs yet.
+    """
+    draft = _Draft(structs.replace(state, twins=request.twins))
+    draft.meet(request)
+    draft.add_part(messages)
+    return draft.outcome()
+
+
 class AnsweredWindow(Struct, frozen=True):
     """A window that the provider has answered before."""
 
@@ -390,14 +400,22 @@ class _Draft:
         replies = (at for at, one in enumerate(messages) if one.role == "assistant")
         last = max(replies, default=len(messages) - 1) if at_once else 0
         for at, message in enumerate(messages):
-            if message.role == "assistant":
-                self.answered()
-            elif message.role == "user":
-                self.state = self.state.with_limits(self.state.limits.begin_turn())
-            self._show_next(message, sensitive=sensitive, later=at < last or not self.state.reads_ahead)
+            self._take_in(message, sensitive=sensitive, later=at < last or not self.state.reads_ahead)
             is_followed = at + 1 < len(messages) and is_instruction(messages[at + 1])
             if at >= last and not is_followed:  # an instruction belongs to the message that it comes with
                 self._act_after(message)
+
+    def add_part(self, messages: Sequence[Message]) -> None:
+        """Add messages that others follow at once: as `add` does with `at_once`, before the last reply."""
+        for message in messages:
+            self._take_in(message, sensitive=False, later=True)
+
+    def _take_in(self, message: Message, *, sensitive: bool, later: bool) -> None:
+        if message.role == "assistant":
+            self.answered()
+        elif message.role == "user":
+            self.state = self.state.with_limits(self.state.limits.begin_turn())
+        self._show_next(message, sensitive=sensitive, later=later)
 
     def load(self, messages: Sequence[Message]) -> None:
         for at, message in enumerate(messages):

@@ -2,7 +2,9 @@
 
 A request is matched with a branch (`refold.gateway.recognition`), the engine opens the conversation of that
 branch, and `actions.take_request` is applied to it. New messages and the new window are stored in one
-transaction or not at all. A provider's reply is stored with the record of the call; it joins the branch when
+transaction or not at all. If there are many megabytes of them, the first ones are stored before the others, in
+transactions of their own: each leaves a branch with a shorter history, which the same request goes on. A
+provider's reply is stored with the record of the call; it joins the branch when
 the client sends it back with its next request.
 """
 
@@ -89,6 +91,10 @@ clients use few models.
 """
 REPLIES = 8
 """Stored replies that the beginning of a chat is compared with, the newest ones: a first request is rarely repeated more often."""
+PART_BYTES = 8_000_000
+"""Characters of messages that one transaction stores, if a request has more new ones: other writers wait for a transaction, about 40 ms
+for this much.
+"""
 NO_WISHES = Wishes()
 _log = logging.getLogger("refold.gateway")
 _INSTRUCTIONS = ("system", "instructions", "tools", "cache_control")
@@ -295,6 +301,30 @@ class LiveBranch:
             raise NotStored(made) from error
         assert made is not None
         return structs.replace(made, note=done.sent) if done.sent else made
+
+    async def take_part(
+        self,
+        size: int,
+        messages: Sequence[Message],
+        hashes: Sequence[bytes],
+        request: RequestTerms,
+        *,
+        claims: bytes = b"",
+    ) -> tuple[Receipt, ...]:
+        """Add the first ones of the new messages of a request after the first `size` messages. Raises the errors of `take`."""
+        receipts: tuple[Receipt, ...] = ()
+
+        def act(state: State) -> ActionOutcome:
+            nonlocal receipts
+            if state.size != size:
+                raise Moved
+            done = actions.take_part(state, messages, request)
+            receipts = done.state.receipts[len(state.receipts) :]
+            return done
+
+        text_size = sum(message.characters for message in messages)
+        await self.conversation.apply(act, chains=hashes, claims=claims, is_blind=True, text_size=text_size)
+        return receipts
 
     async def take_earlier(
         self,
@@ -796,17 +826,35 @@ class OwnerConversations:
         )
         # A damaged branch holds the same history up to here, and cannot go on.
         claims = line.claimed_after(max([known, *(one.found.known for one in damaged)]))
+        receipts: tuple[Receipt, ...] = (opened,) if opened else ()
+        hashes, first = line.hashes[known:], 0
+        for end in _part_ends(new, hashes, claims) if size_read > PART_BYTES else ():
+            try:
+                part, marks = new[first:end], hashes[first:end]
+                receipts += await live.take_part(size + first, part, marks, request, claims=claims)
+            except (HeldElsewhere, NotFound):
+                raise
+            except StoreError:
+                break  # the rest, in one transaction, makes a window if the store takes nothing
+            self.table.note(live, line)  # an equal request waits for this one
+            first = end
         try:
             made = await live.take(
-                size, new, line.hashes[known:], request, claims=claims, text_size=size_read, wait=wait
+                size + first,
+                new[first:],
+                hashes[first:],
+                request,
+                claims=claims,
+                text_size=size_read,
+                wait=wait,
             )
         except NotStored as error:
             if isinstance(error.__cause__, NotFound):
                 raise error.__cause__ from None
             return TakenRequest(self, live, line, error.made, compactions, is_stored=False, is_first=not size)
         self.table.note(live, line)
-        if opened is not None:
-            made = structs.replace(made, receipts=(opened, *made.receipts))
+        if receipts:
+            made = structs.replace(made, receipts=(*receipts, *made.receipts))
         return TakenRequest(self, live, line, made, compactions, is_first=not size)
 
     async def _answered_at(self, talk: Conversation, size: int) -> actions.AnsweredWindow | None:
@@ -1062,6 +1110,22 @@ class OwnerConversations:
             summaries[-1], id="", text=text, tokens=tokens, first=0, last=last, reserve=(),
             told=-1, model_read=read, carried="",
         )  # fmt: skip
+
+
+def _part_ends(messages: Sequence[Message], hashes: Sequence[bytes], claims: bytes) -> list[int]:
+    """Where the parts of a long history end that are stored before the rest of it. The last reply belongs to the rest, because triggers
+    run from it on; the message that no other branch may hold belongs to the first part, so that nothing is stored if another
+    branch holds it.
+    """
+    replies = (at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant")
+    first = hashes.index(claims) if claims in hashes else 0
+    ends, size = list[int](), 0
+    for at, message in enumerate(messages[: next(replies, 0)], 1):
+        size += message.characters
+        if size >= PART_BYTES and at > first:
+            ends.append(at)
+            size = 0
+    return ends
 
 
 def limit_in(window: int, limit: Tokens | Share | None) -> int:

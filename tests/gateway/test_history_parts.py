@@ -1,0 +1,203 @@
+"""A history of many megabytes is stored in several transactions, so that other writers do not wait for all of it.
+
+The size of a part is made small here: nothing else differs from a long history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from refold.model.errors import StoreError
+from refold.ports.records import Batch, Head
+from refold.stores.memory import MemoryStore
+from refold.stores.sqlite.store import SqliteStore
+from refold.testing import ScriptedUpstream
+from tests import agent_session
+from tests.gateway.conftest import served
+
+OWNER = "local"
+PRESETS = ("refold", "lis", "opal", "llms", "picoclaw", "librechat")
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refold.gateway.conversations.PART_BYTES", 2_000)
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
+    async with ScriptedUpstream(otherwise="Fine.") as server:
+        yield server
+
+
+class CountingStore(MemoryStore):
+    """Notes the number of messages of each commit, and refuses the commits that it is told to."""
+
+    def __init__(self, *refused: int) -> None:
+        super().__init__()
+        self.sizes, self._refused, self._asked = list[int](), refused, 0
+
+    async def commit(self, seen: Head, batch: Batch) -> Head:
+        if batch.messages:
+            self._asked += 1
+            if self._asked in self._refused:
+                raise StoreError("the disk is full")
+        head = await super().commit(seen, batch)
+        if batch.messages:
+            self.sizes.append(len(batch.messages))
+        return head
+
+
+def history(turns: int = 12) -> list[dict[str, object]]:
+    said = [one for at in range(turns) for one in (*agent_session.turn(at), agent_session.reply(at))]
+    return [*said, {"role": "user", "content": "And now?"}]
+
+
+async def ask(gate, messages, **headers: str) -> dict[str, str]:
+    body = msgspec.json.encode({"model": "gpt-5", "messages": messages})
+    status, told, answer = await gate.post("/v1/chat/completions", body, **headers)
+    assert status == 200, answer
+    return told
+
+
+async def stored(store, told) -> list[object]:
+    head = await store.head(OWNER, told["x-refold-conversation"], told["x-refold-branch"])
+    return [msgspec.json.decode(one.body) for one in await store.messages(head)]
+
+
+async def branches(store) -> list[int]:
+    outlines = [await store.outline(OWNER, listed.id) for listed in await store.conversations(OWNER)]
+    return [head.next_seq for outline in outlines for head in outline.heads]
+
+
+async def first_sight(
+    preset: str, window: int
+) -> tuple[list[bytes], dict[str, str], list[object], list[int]]:
+    store = CountingStore()
+    async with (
+        ScriptedUpstream(otherwise="Fine.") as upstream,
+        served(
+            upstream,
+            store=store,
+            window=window,
+            summariser_enabled=False,
+            compaction_preset=preset,
+            compaction_allow_system_summary=True,
+        ) as gate,
+    ):
+        told = await ask(gate, history())
+        later = await ask(
+            gate, [*history(), {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "On."}]
+        )
+        assert later["x-refold-branch"] == told["x-refold-branch"]
+        sent = [one.body for one in upstream.requests]
+        return sent, told, await stored(store, later), store.sizes
+
+
+@pytest.mark.parametrize("window", [4_000, 200_000])
+@pytest.mark.parametrize("preset", PRESETS)
+async def test_the_windows_are_those_of_one_transaction(monkeypatch, preset, window):
+    whole = await first_sight(preset, window)
+    monkeypatch.setattr("refold.gateway.conversations.PART_BYTES", 2_000)
+    parts = await first_sight(preset, window)
+
+    assert parts[0] == whole[0]
+    assert {name: value for name, value in parts[1].items() if name.startswith("x-refold")} == {
+        name: value for name, value in whole[1].items() if name.startswith("x-refold")
+    }
+    assert parts[2] == whole[2]
+    assert sum(parts[3]) == sum(whole[3])
+    assert len(parts[3]) > len(whole[3]) + 3
+
+
+async def test_the_last_reply_belongs_to_the_last_part(small_parts, upstream):
+    store, said = CountingStore(), history()
+    async with served(upstream, store=store, window=200_000) as gate:
+        await ask(gate, said)
+
+    replies = [at for at, one in enumerate(said) if one["role"] == "assistant"]
+    assert sum(store.sizes[:-1]) <= replies[-1]
+
+
+@pytest.mark.parametrize("refused", [1, 2, 3])
+async def test_a_store_that_refuses_a_part_does_not_refuse_the_request(small_parts, upstream, refused):
+    store = CountingStore(refused)
+    async with served(upstream, store=store, window=200_000) as gate:
+        told = await ask(gate, history())
+
+        assert await stored(store, told) == history()
+        assert upstream.requests[-1].json["messages"] == history()
+
+
+async def test_a_full_disk_leaves_a_beginning_that_the_next_request_goes_on(small_parts, upstream):
+    store = CountingStore(3, 4)
+    async with served(upstream, store=store, window=200_000) as gate:
+        told = await ask(gate, history())
+        on = [*history(), {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "On."}]
+        later = await ask(gate, on)
+
+        assert later["x-refold-conversation"] == told["x-refold-conversation"]
+        assert await stored(store, later) == on
+        assert await branches(store) == [len(on)]
+
+
+async def test_a_gateway_that_ends_between_two_parts_leaves_a_beginning(
+    small_parts, upstream, tmp_path: Path
+):
+    class EndingStore(SqliteStore):
+        commits = 0
+
+        async def commit(self, seen: Head, batch: Batch) -> Head:
+            if batch.messages:
+                self.commits += 1
+            if self.commits > 2:
+                raise asyncio.CancelledError  # the program ends here
+            return await super().commit(seen, batch)
+
+    store = await EndingStore.open(tmp_path / "chats.db")
+    async with served(upstream, store=store, window=200_000) as gate:
+        body = msgspec.json.encode({"model": "gpt-5", "messages": history()})
+        status, _, _ = await gate.post("/v1/chat/completions", body)
+        assert status == 503
+        (begun,) = await branches(store)
+        assert 0 < begun < len(history())
+    await store.close()
+
+    store = await SqliteStore.open(tmp_path / "chats.db")
+    async with served(upstream, store=store, window=200_000) as gate:
+        told = await ask(gate, history())
+        assert await stored(store, told) == history()
+        assert await branches(store) == [len(history())]
+    await store.close()
+
+
+async def test_equal_long_requests_at_once_make_one_branch(small_parts, upstream):
+    store = CountingStore()
+    async with (
+        served(upstream, store=store, window=200_000) as one,
+        served(upstream, store=store, window=200_000, id_prefix="two") as two,
+    ):
+        told = await asyncio.gather(*(ask((one, two)[at % 2], history()) for at in range(6)))
+
+        assert len({each["x-refold-branch"] for each in told}) == 1
+        assert await stored(store, told[0]) == history()
+        assert await branches(store) == [len(history())]
+
+
+async def test_two_chats_with_one_long_opening_stay_apart(small_parts, upstream):
+    """The message that no other branch may hold is in the first part: a branch that may not hold it stores nothing."""
+    opening = [
+        {"role": "user", "content": "Read this. " + "some words to fill the room " * 100} for _ in range(5)
+    ]
+    said = [*opening, {"role": "assistant", "content": "Done."}, *history()]
+    store = CountingStore()
+    async with served(upstream, store=store, window=200_000) as gate:
+        told = await asyncio.gather(*(ask(gate, said) for _ in range(3)))
+
+        assert len({each["x-refold-branch"] for each in told}) == 1
+        assert await branches(store) == [len(said)]
