@@ -201,3 +201,26 @@ async def test_two_chats_with_one_long_opening_stay_apart(small_parts, upstream)
 
         assert len({each["x-refold-branch"] for each in told}) == 1
         assert await branches(store) == [len(said)]
+
+
+async def test_a_request_that_no_window_can_be_made_for_is_answered_as_in_one_transaction(
+    monkeypatch, upstream
+):
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": f"tool{at}", "description": "words " * 400, "parameters": {}},
+        }
+        for at in range(20)
+    ]
+    body = msgspec.json.encode({"model": "gpt-5", "messages": history(), "tools": tools})
+    answers = []
+    for size in (8_000_000, 2_000):
+        monkeypatch.setattr("refold.gateway.conversations.PART_BYTES", size)
+        store = CountingStore()
+        async with served(upstream, store=store, window=3_000, summariser_enabled=False) as gate:
+            status, told, _ = await gate.post("/v1/chat/completions", body)
+            marks = {name: value for name, value in told.items() if name.startswith("x-refold")}
+            answers.append((status, marks, store.sizes))
+
+    assert answers[0] == answers[1]

@@ -257,10 +257,11 @@ def take_request(state: State, messages: Sequence[Message], request: RequestTerm
 
 def take_part(state: State, messages: Sequence[Message], request: RequestTerms) -> Outcome:
     """Add the first messages of a stateless request whose other messages follow. The last reply is among those,
-    so no trigger runs yet.
+    so no trigger runs yet. Adds nothing, and returns the `problem`, if no window can be made for the request.
     """
     draft = _Draft(structs.replace(state, twins=request.twins))
-    draft.meet(request)
+    if problem := draft.meet(request):
+        return Outcome(state=state, problem=problem)
     draft.add_part(messages)
     return draft.outcome()
 

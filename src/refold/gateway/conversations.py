@@ -310,16 +310,18 @@ class LiveBranch:
         request: RequestTerms,
         *,
         claims: bytes = b"",
-    ) -> tuple[Receipt, ...]:
-        """Add the first ones of the new messages of a request after the first `size` messages. Raises the errors of `take`."""
-        receipts: tuple[Receipt, ...] = ()
+    ) -> tuple[Receipt, ...] | None:
+        """Add the first ones of the new messages of a request after the first `size` messages. None if no window can be made for
+        the request, and nothing was added. Raises the errors of `take`.
+        """
+        receipts: tuple[Receipt, ...] | None = None
 
         def act(state: State) -> ActionOutcome:
             nonlocal receipts
             if state.size != size:
                 raise Moved
             done = actions.take_part(state, messages, request)
-            receipts = done.state.receipts[len(state.receipts) :]
+            receipts = None if done.problem else done.state.receipts[len(state.receipts) :]
             return done
 
         text_size = sum(message.characters for message in messages)
@@ -826,18 +828,11 @@ class OwnerConversations:
         )
         # A damaged branch holds the same history up to here, and cannot go on.
         claims = line.claimed_after(max([known, *(one.found.known for one in damaged)]))
-        receipts: tuple[Receipt, ...] = (opened,) if opened else ()
         hashes, first = line.hashes[known:], 0
-        for end in _part_ends(new, hashes, claims) if size_read > PART_BYTES else ():
-            try:
-                part, marks = new[first:end], hashes[first:end]
-                receipts += await live.take_part(size + first, part, marks, request, claims=claims)
-            except (HeldElsewhere, NotFound):
-                raise
-            except StoreError:
-                break  # the rest, in one transaction, makes a window if the store takes nothing
-            self.table.note(live, line)  # an equal request waits for this one
-            first = end
+        receipts: tuple[Receipt, ...] = (opened,) if opened else ()
+        if size_read > PART_BYTES:
+            first, before = await self._take_parts(live, line, size, new, hashes, request, claims)
+            receipts += before
         try:
             made = await live.take(
                 size + first,
@@ -856,6 +851,34 @@ class OwnerConversations:
         if receipts:
             made = structs.replace(made, receipts=(*receipts, *made.receipts))
         return TakenRequest(self, live, line, made, compactions, is_first=not size)
+
+    async def _take_parts(
+        self,
+        live: LiveBranch,
+        line: Line,
+        size: int,
+        new: Sequence[Message],
+        hashes: Sequence[bytes],
+        request: RequestTerms,
+        claims: bytes,
+    ) -> tuple[int, tuple[Receipt, ...]]:
+        """Store the first ones of the new messages, if there are many bytes of them, in transactions of their own. Returns their
+        number, and the receipts. If the store refuses one, the others are left to `LiveBranch.take`, which makes a window without it.
+        """
+        first, receipts = 0, tuple[Receipt, ...]()
+        for end in _part_ends(new, hashes, claims):
+            part, marks = new[first:end], hashes[first:end]
+            try:
+                made = await live.take_part(size + first, part, marks, request, claims=claims)
+            except (HeldElsewhere, NotFound):
+                raise
+            except StoreError:
+                break
+            if made is None:
+                break
+            first, receipts = end, (*receipts, *made)
+            self.table.note(live, line)  # an equal request waits for this one
+        return first, receipts
 
     async def _answered_at(self, talk: Conversation, size: int) -> actions.AnsweredWindow | None:
         """The newest window that the same model answered when a branch had `size` messages, if there is one."""
