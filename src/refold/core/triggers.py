@@ -18,9 +18,16 @@ from math import ceil, sqrt
 
 from msgspec import Struct, structs
 
-from refold.core.budget import exact, input_limit, limit_of
+from refold.core.budget import (
+    Frame,
+    Now,
+    fits,
+    limit_for,
+    lowered_output,
+    size_of,
+    target_for,
+)
 from refold.core.fold import FoldedBranch
-from refold.core.plan_inputs import Frame, Now, fits, limit_for, lowered_output, size_of, target_for
 from refold.core.policy import (
     Age,
     AllOf,
@@ -39,7 +46,7 @@ from refold.core.policy import (
     Trigger,
 )
 from refold.core.topic_change import NewTopic
-from refold.model.tokens import Prices
+from refold.model.tokens import Prices, exact, input_limit, limit_of
 
 REACHABLE = Fraction(95, 100)
 """Share of the wall: a trigger at a share of the window fires there at the latest."""

@@ -19,7 +19,6 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from refold.core.budget import share_of
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
 from refold.core.digest.terms import contains_separate_word
@@ -29,7 +28,7 @@ from refold.core.stage import Item, handle_of
 from refold.core.stages.parts import Mark, truncate
 from refold.model.message import Message, visible
 from refold.model.summary import Summary
-from refold.model.tokens import TokenCounter
+from refold.model.tokens import TokenCounter, share_of
 
 TASK_SHARE = 0.10
 """Share of the room for the task: all user messages before the first reply together."""

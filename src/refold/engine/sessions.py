@@ -20,7 +20,6 @@ from functools import partial
 from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, lead_of
-from refold.core.budget import tokens_of
 from refold.core.digest.facts import Facts
 from refold.core.digest.ledger import EMPTY
 from refold.core.extractive_summary import summarise
@@ -44,6 +43,7 @@ from refold.engine.summary_jobs import (
 from refold.engine.summary_source import SummarySource
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
+from refold.model.tokens import tokens_of
 from refold.ports import records
 from refold.ports.jobs import SessionOrder, SummaryQueue
 from refold.ports.models import Summariser

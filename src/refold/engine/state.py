@@ -20,11 +20,15 @@ from refold.core.assemble import BRIDGE, assemble
 from refold.core.budget import (
     NO_SEQ,
     STATED_SOURCES,
+    Frame,
+    Now,
     OutputRoom,
     arithmetic,
     check_room,
     output_room,
-    tokens_of,
+    room_of,
+    size_of,
+    wall_of,
     with_window,
 )
 from refold.core.digest.facts import PORTION
@@ -40,7 +44,6 @@ from refold.core.measure import (
     observed_instructions,
 )
 from refold.core.plan import Decision, Plan, SummaryRequest
-from refold.core.plan_inputs import Frame, Now, room_of, size_of, wall_of
 from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
@@ -62,6 +65,7 @@ from refold.model.tokens import (
     WindowSource,
     call_cost,
     growing_cost,
+    tokens_of,
 )
 from refold.model.window import FixedFields, Window
 from refold.ports.records import StoredMessage

@@ -22,11 +22,10 @@ from msgspec import Raw, Struct, structs
 
 from refold.config import ResolvedSettings, policy_of, summarisers_of
 from refold.core.assemble import assemble
-from refold.core.budget import exact, tokens_of
+from refold.core.budget import output_for
 from refold.core.fold import FoldedBranch
 from refold.core.identity import extend_chain
 from refold.core.plan import SummaryRequest
-from refold.core.plan_inputs import output_for
 from refold.engine import actions
 from refold.engine.actions import FOREIGN, RequestTerms
 from refold.engine.actions import Outcome as ActionOutcome
@@ -68,7 +67,7 @@ from refold.model.errors import (
 )
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.model.tokens import Budget, Share, Tokens, Usage
+from refold.model.tokens import Budget, Share, Tokens, Usage, exact, tokens_of
 from refold.model.window import FixedFields, Window
 from refold.ports.jobs import SummaryQueue
 from refold.ports.models import Summariser
