@@ -17,7 +17,6 @@ from refold.core.measure import FixedCost
 from refold.core.policy import Moment, Policy
 from refold.core.stage import Edit, Room
 from refold.core.system_messages import newest_instruction
-from refold.core.topic_change import NewTopic
 from refold.model.errors import BudgetError, Overflow
 from refold.model.tokens import Budget, Prices, Share, WindowSource, input_limit, tokens_of
 from refold.model.window import FixedFields
@@ -63,6 +62,17 @@ class Wall(Struct, frozen=True):
     """The same in our count, with the limit that a refusal has taught."""
     target: int
     """The size to which a compaction should shrink the window, in our count."""
+
+
+class NewTopic(Struct, frozen=True):
+    """A recognised change of topic."""
+
+    first: int
+    """The number of the first message of the new topic."""
+    at: int
+    """The number of the user's message with which the change was certain."""
+    distance: float
+    """Of the turns of the new topic to the topic before."""
 
 
 class Now(Struct, frozen=True):

@@ -60,8 +60,15 @@ from refold.core.policy import Moment, Policy, TopicChange
 from refold.core.prompt_cache import mark_window
 from refold.core.stage import Edit, handle_of
 from refold.core.system_messages import moved_edits
-from refold.core.topic_change import QUESTION_TEXT, TURN_TEXT, TopicTrack
-from refold.core.triggers import fold_point, has_rule, rewrite_pays, with_digests
+from refold.core.triggers import (
+    QUESTION_TEXT,
+    TURN_TEXT,
+    TopicTrack,
+    fold_point,
+    has_rule,
+    rewrite_pays,
+    with_digests,
+)
 from refold.core.verify import is_instruction, verify_fit
 from refold.embeddings import static_vector
 from refold.engine.events import (

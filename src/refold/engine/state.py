@@ -49,8 +49,7 @@ from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
 from refold.core.secrets import texts_of, values_of
 from refold.core.stage import Edit
-from refold.core.topic_change import TopicTrack
-from refold.core.triggers import fold_point, pressure
+from refold.core.triggers import TopicTrack, fold_point, pressure
 from refold.core.view import View
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, Overflow
 from refold.model.message import Message, holds_sealed, user
