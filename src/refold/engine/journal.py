@@ -53,8 +53,7 @@ from refold.ports.records import (
 )
 from refold.ports.store import Conversations, Store
 from refold.text_work import is_long, run_text_work
-from refold.wire.message import encode_item
-from refold.wire.request import encode_fixed
+from refold.wire.request import encode_fixed, encode_item
 
 # Notes and instructions
 #

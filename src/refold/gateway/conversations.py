@@ -75,8 +75,7 @@ from refold.ports.records import NOT_KNOWN, Delivery, Head, HistoryPlace, Sessio
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
 from refold.upstreams.provider import server_of
-from refold.wire.message import decode_message
-from refold.wire.request import fixed_of
+from refold.wire.request import decode_message, fixed_of
 
 TRIES = 5
 """Attempts to match one request. A further attempt is needed when another request moved the branch in the

@@ -26,9 +26,17 @@ from __future__ import annotations
 
 from refold.wire.error import ErrorBody, decode_error
 from refold.wire.json_codec import MAX_BODY_BYTES, MAX_MESSAGES, MAX_OBJECTS
-from refold.wire.message import decode_message, decode_messages, encode_message
 from refold.wire.reply import Reply, decode_reply, decode_usage
-from refold.wire.request import Request, decode_request, decode_tools, encode_request, encode_window
+from refold.wire.request import (
+    Request,
+    decode_message,
+    decode_messages,
+    decode_request,
+    decode_tools,
+    encode_message,
+    encode_request,
+    encode_window,
+)
 from refold.wire.transcript import decode_transcript, detect_dialect, encode_transcript
 
 __all__ = [
