@@ -16,7 +16,7 @@ from refold.core.plan import Plan, SummaryRequest, ahead, give_up, plan, request
 from refold.core.policy import Exchanges, LastMessages, MessageCount, Policy, TokenRatio, TurnBoundaryBefore
 from refold.core.stage import Edit
 from refold.core.stages import DropHalf, DropReasoning, Prune, Select, Supersede, Tiers
-from refold.core.user_requests import MAX_ROOM
+from refold.core.summary_text import MAX_ROOM
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, Dialect
 from refold.model.message import Message, Opaque, Reasoning, Text, ToolCall, assistant, system, tool, user

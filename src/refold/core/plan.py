@@ -32,7 +32,6 @@ from refold.core.budget import (
 )
 from refold.core.cut import cut_at
 from refold.core.digest.pieces import head
-from refold.core.digest.sections import rules_section
 from refold.core.digest.typed_text import is_typed
 from refold.core.fold import FoldedBranch, UserRequest, has_thoughts, unread_by_model, without_thoughts
 from refold.core.long_messages import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread, needed
@@ -44,6 +43,7 @@ from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import REASONING_STAGE, units
 from refold.core.stages.tool_results import CODE, PROSE, PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
+from refold.core.summary_text import MAX_ROOM, missing_lines, request_lines, rules_section, with_requests
 from refold.core.system_messages import INSTRUCTION_ROLES, holds_more, newest_instruction
 from refold.core.triggers import (
     fold_count,
@@ -54,7 +54,6 @@ from refold.core.triggers import (
     reason_to_reduce,
     topic_start,
 )
-from refold.core.user_requests import MAX_ROOM, missing_lines, request_lines, with_requests
 from refold.model.message import Message
 from refold.model.summary import Summary, joined
 from refold.model.tokens import Measurement, Share, TokenCount, Tokens, exact, share_of, tokens_of

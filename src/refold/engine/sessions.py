@@ -26,7 +26,7 @@ from refold.core.extractive_summary import summarise
 from refold.core.fold import FoldedBranch
 from refold.core.plan import SummaryRequest, pinned_units, request_room
 from refold.core.stage import Item
-from refold.core.user_requests import request_lines, with_requests
+from refold.core.summary_text import request_lines, with_requests
 from refold.engine.journal import Journal, conversation_gone, empty_view, encoder, write_notes, write_snapshot
 from refold.engine.state import State
 from refold.engine.summary_jobs import (

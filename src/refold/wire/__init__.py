@@ -16,7 +16,7 @@ cannot be a conversation raises a `WireError` with a `place` (`messages[3].conte
 content.
 
 `json_codec` reads and writes JSON within limits; `chat`, `anthropic` and `responses` are the items and
-streams of one format, `message` one item of any format; `request`, `reply`, `error` and `transcript` are
+streams of one format, `request` a message of any format and whole requests; `reply`, `error` and `transcript` are
 whole bodies; `reply` reads streamed replies too, from the events of `sse`; `transcript` also recognises the
 format, `translate` converts between formats, `sdk` takes and returns plain Python values; `logs` reads the
 session logs of coding agents.
