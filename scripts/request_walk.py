@@ -28,8 +28,8 @@ from refold.gateway import server
 ROOT = f"{Path(refold.__file__).parent}/"
 COUNTED = (
     ("core/plan.py", "plan"),
-    ("core/plan_inputs.py", "size_of"),
-    ("core/plan_inputs.py", "_wall"),
+    ("core/budget.py", "size_of"),
+    ("core/budget.py", "_wall"),
     ("engine/state.py", "State._now"),
     ("stores/sqlite/writer.py", "FileWriter.write_here"),
     ("stores/sqlite/writer.py", "FileWriter.write"),

@@ -19,7 +19,6 @@ from refold.core.digest.ledger import EMPTY, Ledger, entries, identifiers, merge
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
 from refold.core.digest.search import excerpt, find, mentions
-from refold.core.digest.sections import KeptText, mechanical, sections
 from refold.core.digest.shorten import shorten
 from refold.core.digest.terms import contains_word, terms
 from refold.core.digest.typed_text import typed_passages
@@ -39,8 +38,8 @@ from refold.core.summary_checks.draft_faults import (
     is_refusal,
     without_thoughts,
 )
-from refold.core.summary_checks.headings import headings_once, says_something
 from refold.core.summary_checks.inventions import invented, known_of, without_inventions
+from refold.core.summary_text import KeptText, headings_once, mechanical, says_something, sections
 from refold.core.tool_use import call_key, error_lines, file_accesses, has_failed
 from refold.engine.journal import title_of
 from refold.gateway.marker import without_marker_lines

@@ -22,7 +22,7 @@ from msgspec import structs
 import refold
 from examples.sources.topics import recordings
 from refold import presets
-from refold.core.topic_change import QUESTION_TEXT, TURN_TEXT, TopicTrack
+from refold.core.triggers import QUESTION_TEXT, TURN_TEXT, TopicTrack
 from refold.embeddings import load_static, static_vector
 from refold.policies import TopicChange
 

@@ -22,10 +22,9 @@ import msgspec
 from msgspec import Struct
 
 from refold.core.assemble import RECALL
-from refold.core.budget import share_of
+from refold.core.budget import Now, effective_for
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.long_messages import largest_result
-from refold.core.plan_inputs import Now, effective_for
 from refold.core.search.query import parse_query, tell_mistakes
 from refold.core.search.terms import limit_query
 from refold.core.stage import handle_of
@@ -45,7 +44,7 @@ from refold.model.message import (
     ToolResult,
     readable_text,
 )
-from refold.model.tokens import TokenCounter
+from refold.model.tokens import TokenCounter, share_of
 from refold.text_work import run_text_work
 from refold.wire.sdk import read_message, text_in
 

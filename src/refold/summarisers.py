@@ -61,9 +61,8 @@ from refold.core.summary_checks.accept import (
     with_facts,
 )
 from refold.core.summary_checks.draft_faults import MAX_READ
-from refold.core.summary_checks.headings import headings_once, says_something, split_section
+from refold.core.summary_text import headings_once, missing_lines, says_something, split_section
 from refold.core.tool_use import has_failed
-from refold.core.user_requests import missing_lines
 from refold.core.verify import count_breakpoints
 from refold.model.errors import ContextOverflow, Overflow, UpstreamError
 from refold.model.message import (

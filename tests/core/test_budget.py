@@ -1,15 +1,5 @@
-import pytest
-
-from refold.core.budget import arithmetic, input_limit, tokens_of
-from refold.model.errors import BudgetError
-from refold.model.tokens import Budget, Messages, Share, Tokens, Turns
-
-
-def test_the_input_gets_what_the_output_leaves_and_at_most_the_limits():
-    assert input_limit(Budget(window=200_000, max_output=64_000)) == 136_000
-    assert input_limit(Budget(window=200_000, limit=100_000, max_output=64_000)) == 100_000
-    assert input_limit(Budget(window=200_000, limit=150_000, max_output=64_000)) == 136_000
-    assert input_limit(Budget(window=200_000, max_input=90_000, max_output=64_000)) == 90_000
+from refold.core.budget import arithmetic
+from refold.model.tokens import Budget, Share
 
 
 def test_the_limit_of_the_input_is_shown_as_a_sum():
@@ -19,47 +9,3 @@ def test_the_limit_of_the_input_is_shown_as_a_sum():
     assert arithmetic(limited) == (
         "window 8,000 − output 1,000 − reserve 0 = 7,000, at most 6,000 as the model's input, limited to 5,000"
     )
-
-
-def test_sizes():
-    budget = Budget(window=1_000, limit=500)
-    assert tokens_of(Tokens(70), budget) == 70
-    assert tokens_of(Share(0.55), budget) == 550
-    assert tokens_of(Share(0.55, "limit"), budget) == 275
-    assert tokens_of(Share(0.5, "effective"), budget, effective=90) == 45
-
-
-def test_a_share_is_the_decimal_that_was_written():
-    assert tokens_of(Share(0.29), Budget(window=100)) == 29
-    assert int(0.29 * 100) == 28
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Share(95),
-        lambda: Share(-0.1),
-        lambda: Tokens(-1),
-        lambda: Messages(-1),
-        lambda: Turns(-1),
-        lambda: Budget(window=0),
-        lambda: Budget(window=100, limit=101),
-        lambda: Budget(window=100, max_output=-1),
-        lambda: Budget(window=100, reserve=Share(0.1, "effective")),
-    ],
-)
-def test_a_size_out_of_range_is_refused_where_it_is_made(make):
-    with pytest.raises(BudgetError):
-        make()
-
-
-def test_a_percentage_can_never_be_read_as_tokens():
-    with pytest.raises(BudgetError, match=r"0\.8 for 80 %"):
-        Share(80)
-
-
-@pytest.mark.parametrize(
-    "window, tokens", [(4_000, 2_800), (8_000, 5_600), (16_000, 9_600), (32_000, 16_000), (128_000, 57_600)]
-)
-def test_a_share_may_sink_as_the_window_grows(window, tokens):
-    assert tokens_of(Share(0.7, sinks=0.1, least=0.45), Budget(window=window)) == tokens

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from refold.core.budget import Frame, Now
 from refold.core.fold import FoldedBranch
 from refold.core.measure import FixedCost
 from refold.core.plan import Plan, SummaryRequest, ahead, give_up, plan, request_room, requests_for, resolve
-from refold.core.plan_inputs import Frame, Now
 from refold.core.policy import Exchanges, LastMessages, MessageCount, Policy, TokenRatio, TurnBoundaryBefore
 from refold.core.stage import Edit
 from refold.core.stages import DropHalf, DropReasoning, Prune, Select, Supersede, Tiers
-from refold.core.user_requests import MAX_ROOM
+from refold.core.summary_text import MAX_ROOM
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, Dialect
 from refold.model.message import Message, Opaque, Reasoning, Text, ToolCall, assistant, system, tool, user

@@ -3,8 +3,8 @@
 import pytest
 from msgspec import structs
 
+from refold.core.budget import Now, size_of
 from refold.core.fold import FoldedBranch
-from refold.core.plan_inputs import Now, size_of
 from refold.core.presets import PRESETS
 from refold.core.triggers import MAX_IN_VAIN, pressure, reason_to_act
 from refold.engine.state import frame_for

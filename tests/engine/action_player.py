@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import structs
 
 from refold.core import extractive_summary
+from refold.core.budget import Frame
 from refold.core.fold import FoldedBranch
-from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
 from refold.engine import actions
 from refold.engine.actions import Outcome

@@ -8,7 +8,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from refold.core.budget import input_limit
 from refold.core.extractive_summary import summarise
 from refold.core.presets import PRESETS
 from refold.core.stage import HANDLE_PATTERN, part_of
@@ -17,7 +16,7 @@ from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import BudgetError, DoesNotFit, NotFound, RecoverySpent, RefoldError
 from refold.model.message import Message, Reasoning, Text, ToolResult, system, user
 from refold.model.summary import Summary
-from refold.model.tokens import Budget, Tokens, Usage
+from refold.model.tokens import Budget, Tokens, Usage, input_limit
 from refold.model.window import FixedFields, Window
 from refold.tokens import FittedCounter
 from tests.engine.action_player import Played

@@ -16,7 +16,7 @@ from refold.ports import records
 from refold.ports.records import Compaction, Head, Session, StoredSummary
 from refold.replay import ReferenceCounter
 from refold.stores.memory import MemoryStore
-from refold.wire.message import encode_message
+from refold.wire.request import encode_message
 from tests.engine.action_player import Played
 from tests.engine.conversations import agent_turn
 

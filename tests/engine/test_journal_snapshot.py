@@ -11,7 +11,7 @@ from refold.engine import journal
 from refold.engine.journal import Original
 from refold.model.errors import StoreError
 from refold.model.message import user
-from refold.wire.message import decode_message, encode_message
+from refold.wire.request import decode_message, encode_message
 from tests.engine.conversations import agent_turn, memory
 
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from refold.core.budget import input_limit
 from refold.core.presets import PRESETS
 from refold.engine.settings import ConversationSettings, dialect_named, preset_named, read_prompt, state_for
 from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS
 from refold.model.errors import BudgetError, ConfigError, WireError
 from refold.model.message import Text, system
+from refold.model.tokens import input_limit
 from refold.model.window import FixedFields
 from tests.core.conversations import TextCounter
 

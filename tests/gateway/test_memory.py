@@ -22,8 +22,7 @@ from refold.model.dialect import DIALECTS
 from refold.model.message import Text
 from refold.stores.sqlite.store import SqliteStore
 from refold.stores.sqlite.writer import JobOutcome, WorkerPool
-from refold.wire.message import decode_messages, encode_item
-from refold.wire.request import read_history
+from refold.wire.request import decode_messages, encode_item, read_history
 from tests.gateway.conftest import served
 
 _WORDS = [

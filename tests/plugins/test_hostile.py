@@ -19,7 +19,7 @@ from refold.model.message import Message, Text, ToolCall, user
 from refold.plugins import Plugins, RequestChange, map_texts, use
 from refold.testing import ScriptedUpstream
 from refold.text_work import MAX_LOOP_BYTES, THREADS, run_text_work
-from refold.wire.message import decode_messages
+from refold.wire.request import decode_messages
 from tests.gateway.conftest import served
 from tests.gateway.test_admin import asked
 from tests.plugins.plugin_setup import plugin, using

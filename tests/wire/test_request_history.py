@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from refold.model.dialect import DIALECTS
 from refold.model.errors import WireError
-from refold.wire.message import decode_messages
-from refold.wire.request import read_history, same_items
+from refold.wire.request import decode_messages, read_history, same_items
 
 CHAT = DIALECTS["chat"]
 

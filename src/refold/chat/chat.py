@@ -54,8 +54,8 @@ from refold.recall import answer_recall, recall_tool
 from refold.text_work import run_text_work
 from refold.upstreams import Provider, open_upstream
 from refold.upstreams.provider import KNOWN, check_model, provider_of
-from refold.wire.message import encode_item
 from refold.wire.reply import Reply
+from refold.wire.request import encode_item
 from refold.wire.sdk import read_message, text_in
 from refold.wire.sse import ReasoningDelta, TextDelta
 

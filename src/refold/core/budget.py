@@ -1,67 +1,223 @@
-"""The arithmetic of a window: tokens in use, tokens left, and the output that a request asks for.
+"""The budget of a call: how large its window may be, and how much output it may ask for.
 
-Every formula is a pure function of numbers. No function here builds or changes a message; `assemble` does
-that.
+`Frame` stays the same from call to call, `Now` is one moment. `Wall` and `OutputRoom` follow from both: sums over totals, so
+computing them is cheap. Decisions and displays use the same functions, so they cannot disagree about a size. No function here
+builds or changes a message; `assemble` does that.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
-from functools import lru_cache
-from math import log2
+from functools import cached_property, lru_cache
+from math import ceil
 
 from msgspec import Struct, structs
 
-from refold.core.stage import Edit
+from refold.core.fold import FoldedBranch
+from refold.core.measure import FixedCost
+from refold.core.policy import Moment, Policy
+from refold.core.stage import Edit, Room
+from refold.core.system_messages import newest_instruction
 from refold.model.errors import BudgetError, Overflow
-from refold.model.tokens import Budget, Share, Tokens, WindowSource
-
-SMALL_WINDOW = 8_000
-"""Shares that shrink with the window are stated for a window of this size, and hold for all smaller ones."""
+from refold.model.tokens import Budget, Prices, Share, WindowSource, input_limit, tokens_of
+from refold.model.window import FixedFields
 
 
-@lru_cache(maxsize=256)
-def exact(share: float) -> Fraction:
-    """The decimal as written: 0.55 of 100 is 55, not 55.00000000000001."""
-    return Fraction(str(share))
+class Frame(Struct, frozen=True, dict=True):
+    """The inputs that stay the same from call to call: the client's instructions, the budget, the policy, the prices."""
+
+    fixed: FixedFields
+    cost: FixedCost
+    budget: Budget
+    policy: Policy
+    prices: Prices | None = None
+    bridge: int = 0
+    """Tokens of the bridge message that stands first if no other user message does."""
+    overhead: int | None = None
+    """Tokens of system prompt and tools by the provider's reports, in our tokens; None if our count is used."""
+
+    @cached_property
+    def instructions(self) -> int:
+        """Tokens of system prompt and tools."""
+        return self.cost.total.tokens if self.overhead is None else self.overhead
+
+    @property
+    def regions(self) -> FixedCost:
+        """The same tokens, for system prompt and tools apart."""
+        return self.cost if self.overhead is None else self.cost.with_total(self.overhead)
+
+    @cached_property
+    def walls(self) -> dict[tuple[int | None, int | None, float], Wall]:
+        """Cache of `wall_of`, because every decision about one request needs the wall again."""
+        return {}
 
 
-def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> int:
-    """A size in tokens, rounded down. `effective` is the room that the instructions leave, for shares of it."""
-    if isinstance(size, Tokens):
-        return size.tokens
-    if size.of == "effective":
-        whole = effective
+class Wall(Struct, frozen=True):
+    """The most that a request may hold at one moment."""
+
+    output: int
+    """The output that a request asks for if it does not fit with the budget's output."""
+    room: int
+    """Most tokens of input beside that output by the budget, in the provider's count."""
+    limit: int
+    """The same in our count, with the limit that a refusal has taught."""
+    target: int
+    """The size to which a compaction should shrink the window, in our count."""
+
+
+class NewTopic(Struct, frozen=True):
+    """A recognised change of topic."""
+
+    first: int
+    """The number of the first message of the new topic."""
+    at: int
+    """The number of the user's message with which the change was certain."""
+    distance: float
+    """Of the turns of the new topic to the topic before."""
+
+
+class Now(Struct, frozen=True):
+    """The inputs of one moment."""
+
+    moment: Moment
+    size: int | None = None
+    """The best known size of the context; None if it has to be counted."""
+    reported: int | None = None
+    idle_s: float | None = None
+    limit: int | None = None
+    """A limit learnt from a provider's refusal, in our tokens."""
+    output: int | None = None
+    """The output to ask for after a refusal of input and output together, instead of the requested one."""
+    ratio: float = 1.0
+    """The provider's tokens per token of ours, as observed."""
+    flag: str = ""
+    """The reason for which an earlier moment asked for a compaction now."""
+    in_vain: int = 0
+    """Number of compactions in a row that gained nothing."""
+    keep: int | None = None
+    """Tokens to keep, instead of the policy's number."""
+    cut: int | None = None
+    """The messages below this number leave, instead of those of the policy's cut."""
+    is_prepared: bool = False
+    """Whether a summary was written ahead of time."""
+    largest_output: int = 0
+    """The largest output that the last calls asked for."""
+    topic: NewTopic | None = None
+    """The last change of topic, if the policy looks for changes and one was recognised."""
+
+
+BEFORE_CALL = Now("before_call")
+"""A call without special circumstances."""
+
+
+def size_of(folded: FoldedBranch, frame: Frame) -> int:
+    """Tokens of instructions, summaries and messages, in our count."""
+    return frame.instructions + folded.tokens + frame.bridge * folded.bridges
+
+
+MOST_WALLS = 8
+"""Walls that a frame remembers: those of the last ratios that the provider's reports have shown."""
+
+
+def wall_of(frame: Frame, *, ratio: float = 1.0, limit: int | None = None, output: int | None = None) -> Wall:
+    """The wall at a moment; `ratio`, `limit` and `output` as in `Now`."""
+    key = limit, output, ratio
+    found = frame.walls.get(key)
+    if found is None:
+        if len(frame.walls) >= MOST_WALLS:
+            frame.walls.clear()
+        found = frame.walls[key] = _wall(frame, ratio, limit, output)
+    return found
+
+
+def _wall(frame: Frame, ratio: float, most: int | None, output: int | None) -> Wall:
+    budget, target = frame.budget, frame.policy.target
+    if output is not None:
+        output = min(output, budget.max_output)
+    elif frame.policy.enabled:
+        output = output_room(budget, ceil(frame.instructions * ratio)).lowered
     else:
-        whole = budget.window if size.of == "window" else limit_of(budget)
-    return share_of(fraction_of(size, budget.window), whole)
+        output = budget.max_output
+    room = input_limit(budget, output)
+    limit = _counted(room, ratio, most)
+    effective = max(0, limit - frame.instructions)
+    wanted = tokens_of(target, budget, effective=effective)
+    if isinstance(target, Share) and target.of == "effective":
+        wanted += frame.instructions
+    return Wall(output, room, limit, wanted)
 
 
-def share_of(share: float, whole: int) -> int:
-    """The share of the whole, rounded down."""
-    fraction = exact(share)
-    # many times faster than multiplying the fraction
-    return fraction.numerator * whole // fraction.denominator
+def _counted(room: int, ratio: float, most: int | None) -> int:
+    """A limit of the provider in our count, and not above the limit that a refusal has taught."""
+    limit = room if ratio == 1 else int(room / ratio)
+    return limit if most is None else min(limit, most)
 
 
-def fraction_of(share: Share, window: int) -> float:
-    """The fraction that a share stands for in a window of this size."""
-    if not share.sinks:
-        return share.fraction
-    doublings = max(0.0, log2(window / SMALL_WINDOW))
-    return max(share.least, round(share.fraction - share.sinks * doublings, 4))
+def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
+    """Most tokens of input, in our count, if the request asks for `output`. The default is the lowest output
+    allowed: nothing is summarised or shortened for an output that can be lowered instead.
+    """
+    wall = wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output)
+    if output is None or output == wall.output:
+        return wall.limit
+    return _counted(input_limit(frame.budget, output), now.ratio, now.limit)
 
 
-def limit_of(budget: Budget) -> int:
-    """The size that shares of the limit refer to: the context budget, or the window if there is none."""
-    return budget.limit or budget.window
+def room_of(frame: Frame, now: Now) -> OutputRoom:
+    """The room that output and instructions leave for messages, in the provider's count."""
+    return output_room(frame.budget, ceil(frame.instructions * now.ratio))
 
 
-def input_limit(budget: Budget, output: int | None = None) -> int:
-    """The wall: most tokens of input, beside an output that defaults to the budget's and the reserve."""
-    output = budget.max_output if output is None else output
-    room = budget.window - output - tokens_of(budget.reserve, budget)
-    return min(room, budget.limit or room, budget.max_input or room)
+def lowered_output(frame: Frame, now: Now) -> int:
+    """The output that a request asks for if it does not fit with the budget's output."""
+    return wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output).output
+
+
+def output_for(folded: FoldedBranch, frame: Frame, now: Now) -> int:
+    """The output to ask for with this window: the requested one, unless the window does not fit with it."""
+    if now.output is None and size_of(folded, frame) <= limit_for(frame, now, frame.budget.max_output):
+        return frame.budget.max_output
+    return lowered_output(frame, now)
+
+
+def fits(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
+    return size_of(folded, frame) <= limit_for(frame, now)
+
+
+def room_for(folded: FoldedBranch, frame: Frame, now: Now) -> Room:
+    """The room that stages may fill with messages."""
+    view, instructions = folded.shown, frame.instructions
+    newest, compacted = newest_instruction(folded.instructions), folded.compacted[:1]
+    before = folded.lead.tokens or frame.bridge
+    if newest is not None and folded.lead.tokens and view.dialect.system_follows_user:
+        before += frame.bridge  # it may have to stand first
+    if folded.lead.ends_with_assistant or (folded.lead.tokens and not folded.lead.messages):
+        before += frame.bridge  # the summary stands among the instructions, and the assistant may speak first
+    if compacted and view.dialect.starts_with_user:
+        before += frame.bridge
+    pinned = folded.pinned | folded.settings | {*compacted}
+    free = limit_for(frame, now) - instructions - before
+    tools, target = frame.policy.file_tools, target_for(frame, now) - instructions - before
+    return Room(
+        max(0, free),
+        instructions + before,
+        view.counter,
+        view.dialect,
+        pinned,
+        newest=newest,
+        tools=tools,
+        pruned=folded.pruned,
+        target=max(0, min(free, target)),
+    )
+
+
+def effective_for(frame: Frame, now: Now) -> int:
+    """The tokens that the instructions leave for summaries and messages."""
+    return max(0, limit_for(frame, now) - frame.instructions)
+
+
+def target_for(frame: Frame, now: Now) -> int:
+    """The size to which a compaction should shrink the window."""
+    return wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output).target
 
 
 OUTPUT_PART = 8

@@ -11,7 +11,6 @@ from bisect import bisect_left
 
 from msgspec import Struct, structs
 
-from refold.core.budget import exact, share_of, tokens_of
 from refold.core.fold import FoldedBranch
 from refold.core.policy import (
     ByMessage,
@@ -25,7 +24,7 @@ from refold.core.policy import (
     UserBoundaryAfter,
 )
 from refold.core.view import View, safe_boundary
-from refold.model.tokens import Budget, Share, Tokens
+from refold.model.tokens import Budget, Share, Tokens, exact, share_of, tokens_of
 
 
 def by_message(view: View, keep_tokens: int) -> int:

@@ -14,22 +14,38 @@ from functools import partial
 from msgspec import structs
 
 from refold.core.assemble import lead_of, summary_handle
-from refold.core.budget import share_of, tokens_of
+from refold.core.budget import (
+    BEFORE_CALL,
+    Frame,
+    Now,
+    effective_for,
+    fits,
+)
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN, Digest, digest, render
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.line_markers import quoted_lines
 from refold.core.digest.pieces import head
-from refold.core.digest.sections import RULES_SHARE, KeptText, mechanical, sections, without_lists
 from refold.core.digest.shorten import shorten
 from refold.core.fold import FoldedBranch, UserRequest, unread_by_model
 from refold.core.long_messages import seen_of, system_texts
 from refold.core.plan import SummaryRequest, request_room, requests_for
-from refold.core.plan_inputs import BEFORE_CALL, Frame, Now, effective_for, fits
 from refold.core.secrets import redact
 from refold.core.stage import handle_of
-from refold.core.user_requests import TASK, keep_ends, request_lines, with_requests, without_questions
+from refold.core.summary_text import (
+    RULES_SHARE,
+    TASK,
+    KeptText,
+    keep_ends,
+    mechanical,
+    request_lines,
+    sections,
+    with_requests,
+    without_lists,
+    without_questions,
+)
 from refold.model.message import user
 from refold.model.summary import Summary, SummaryKind, joined
+from refold.model.tokens import share_of, tokens_of
 
 MAX_DIGEST = 16_000
 """Tokens. `recall` finds anything beyond this faster than reading does, and the selection stays fast in any window."""

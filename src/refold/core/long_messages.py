@@ -18,7 +18,13 @@ from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
-from refold.core.budget import share_of
+from refold.core.budget import (
+    Frame,
+    Now,
+    effective_for,
+    fits,
+    limit_for,
+)
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN, VisibleText, in_sight
 from refold.core.digest.facts import text_of
 from refold.core.digest.ledger import rules
@@ -26,12 +32,12 @@ from refold.core.digest.pieces import ends
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, shorten
 from refold.core.digest.typed_text import said_by_user
 from refold.core.fold import FoldedBranch
-from refold.core.plan_inputs import Frame, Now, effective_for, fits, limit_for
 from refold.core.stage import Edit, Item, Room, ShownMessages, handle_of, reduce
 from refold.core.stages import AnyStage, Fit
 from refold.core.stages.parts import unread_from
 from refold.core.system_messages import newest_instruction
 from refold.model.message import Message, holds_compaction, tool
+from refold.model.tokens import share_of
 
 # Text that the model sees already, which quotes need not repeat
 

@@ -15,7 +15,6 @@ from math import ceil
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.budget import tokens_of
 from refold.core.view import View
 from refold.model.message import (
     File,
@@ -29,7 +28,7 @@ from refold.model.message import (
     ToolResult,
     compaction_of,
 )
-from refold.model.tokens import Budget, CountSource, Measurement, TokenCount, TokenCounter, Usage
+from refold.model.tokens import Budget, CountSource, Measurement, TokenCount, TokenCounter, Usage, tokens_of
 from refold.model.window import FixedFields, Tool, Window
 
 # Calibration: the ratio of a provider's token counts to ours, learnt from its usage reports

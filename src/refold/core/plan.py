@@ -17,15 +17,7 @@ from msgspec import Struct, structs
 
 from refold.core import cut as cuts
 from refold.core.assemble import assemble, lead_of, summary_handle
-from refold.core.budget import exact, share_of, tokens_of
-from refold.core.cut import cut_at
-from refold.core.digest.pieces import head
-from refold.core.digest.sections import rules_section
-from refold.core.digest.typed_text import is_typed
-from refold.core.fold import FoldedBranch, UserRequest, has_thoughts, unread_by_model, without_thoughts
-from refold.core.long_messages import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread, needed
-from refold.core.measure import measure
-from refold.core.plan_inputs import (
+from refold.core.budget import (
     BEFORE_CALL,
     Frame,
     Now,
@@ -38,6 +30,12 @@ from refold.core.plan_inputs import (
     size_of,
     target_for,
 )
+from refold.core.cut import cut_at
+from refold.core.digest.pieces import head
+from refold.core.digest.typed_text import is_typed
+from refold.core.fold import FoldedBranch, UserRequest, has_thoughts, unread_by_model, without_thoughts
+from refold.core.long_messages import KEPT_QUESTION_SHARE, LEAST_BESIDE, fit_unread, needed
+from refold.core.measure import measure
 from refold.core.policy import Policy
 from refold.core.secrets import redact
 from refold.core.stage import Edit, Item, Room, handle_of, reduce
@@ -45,6 +43,7 @@ from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Supersede
 from refold.core.stages.removal import REASONING_STAGE, units
 from refold.core.stages.tool_results import CODE, PROSE, PRUNE_STAGE
 from refold.core.summary_checks.accept import check_summary
+from refold.core.summary_text import MAX_ROOM, missing_lines, request_lines, rules_section, with_requests
 from refold.core.system_messages import INSTRUCTION_ROLES, holds_more, newest_instruction
 from refold.core.triggers import (
     fold_count,
@@ -55,10 +54,9 @@ from refold.core.triggers import (
     reason_to_reduce,
     topic_start,
 )
-from refold.core.user_requests import MAX_ROOM, missing_lines, request_lines, with_requests
 from refold.model.message import Message
 from refold.model.summary import Summary, joined
-from refold.model.tokens import Measurement, Share, TokenCount, Tokens
+from refold.model.tokens import Measurement, Share, TokenCount, Tokens, exact, share_of, tokens_of
 from refold.model.window import FixedFields, Window
 
 Decision: TypeAlias = Literal["keep", "reduce", "summarise", "refuse"]

@@ -17,7 +17,18 @@ from msgspec import Struct, structs
 
 from refold.core import extractive_summary
 from refold.core.assemble import Lead, broken_rules, lead_of, own_compaction, with_last_word
-from refold.core.budget import OUTPUT_PART, output_after, share_of, tokens_of
+from refold.core.budget import (
+    OUTPUT_PART,
+    Now,
+    fits,
+    limit_for,
+    lowered_output,
+    output_after,
+    output_for,
+    room_of,
+    size_of,
+    target_for,
+)
 from refold.core.digest.search import find
 from refold.core.digest.shorten import with_ends
 from refold.core.digest.typed_text import request_text
@@ -45,22 +56,19 @@ from refold.core.measure import (
 from refold.core.overflow import classify
 from refold.core.plan import FREE, Decision, Plan, SummaryRequest, give_up, plan, resolve
 from refold.core.plan import ahead as plan_ahead
-from refold.core.plan_inputs import (
-    Now,
-    fits,
-    limit_for,
-    lowered_output,
-    output_for,
-    room_of,
-    size_of,
-    target_for,
-)
 from refold.core.policy import Moment, Policy, TopicChange
 from refold.core.prompt_cache import mark_window
 from refold.core.stage import Edit, handle_of
 from refold.core.system_messages import moved_edits
-from refold.core.topic_change import QUESTION_TEXT, TURN_TEXT, TopicTrack
-from refold.core.triggers import fold_point, has_rule, rewrite_pays, with_digests
+from refold.core.triggers import (
+    QUESTION_TEXT,
+    TURN_TEXT,
+    TopicTrack,
+    fold_point,
+    has_rule,
+    rewrite_pays,
+    with_digests,
+)
 from refold.core.verify import is_instruction, verify_fit
 from refold.embeddings import static_vector
 from refold.engine.events import (
@@ -94,7 +102,7 @@ from refold.model.errors import (
 )
 from refold.model.message import Message, Role, holds_sealed
 from refold.model.summary import Author, Summary
-from refold.model.tokens import Budget, Usage
+from refold.model.tokens import Budget, Usage, share_of, tokens_of
 from refold.model.window import FixedFields, Window
 from refold.ports.records import Call
 

@@ -49,6 +49,7 @@ from refold.engine.events import Listener
 from refold.engine.journal import (
     WINDOW,
     Journal,
+    KnownTime,
     LearnedWindow,
     inherited,
     read_fill_level,
@@ -58,7 +59,6 @@ from refold.engine.recall import PASSAGE, RECENT_CALLS, holds_all, is_copy, newe
 from refold.engine.retention import (
     MAX_SHARE,
     HeldBack,
-    KnownTime,
     Retention,
     checked_days,
     checked_moment,

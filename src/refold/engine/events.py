@@ -30,9 +30,9 @@ from weakref import WeakSet
 
 from msgspec import Struct, structs
 
+from refold.core.budget import size_of
 from refold.core.fold import FoldedBranch
 from refold.core.plan import Decision, Plan, SummaryRequest
-from refold.core.plan_inputs import size_of
 from refold.core.policy import Moment
 from refold.core.stage import Edit
 from refold.model.errors import RefoldError

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.assemble import assemble
+from refold.core.budget import Frame
 from refold.core.fold import FoldedBranch
 from refold.core.measure import Calibration, Meter, backfill
 from refold.core.plan import Decision
-from refold.core.plan_inputs import Frame
 from refold.core.stage import Edit, handle_of
 from refold.core.stages.tool_results import STAGE as SUPERSEDE
 from refold.core.view import ViewEntry

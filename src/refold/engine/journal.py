@@ -8,7 +8,9 @@ position changes only after a commit or a load.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
+from math import inf
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -24,7 +26,7 @@ from refold.core.secrets import redact
 from refold.core.stage import Edit
 from refold.core.view import View, ViewEntry
 from refold.engine.actions import Outcome
-from refold.engine.retention import KnownTime
+from refold.engine.retention import PAUSE_S, believed_time
 from refold.engine.search import NOTHING, Meaning
 from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, SentWindow, State
 from refold.model.errors import Damaged, NotFound, StoreError
@@ -51,8 +53,7 @@ from refold.ports.records import (
 )
 from refold.ports.store import Conversations, Store
 from refold.text_work import is_long, run_text_work
-from refold.wire.message import encode_item
-from refold.wire.request import encode_fixed
+from refold.wire.request import encode_fixed, encode_item
 
 # Notes and instructions
 #
@@ -590,6 +591,25 @@ class ReplacedCompaction(Struct, frozen=True):
     id: str
     session: Session
     """The session that is open without it."""
+
+
+class KnownTime:
+    """The time that the store of one owner knows: a use is never stored as earlier than this, whatever the clock
+    says. It is read from the row of the retention, so it is 0 where nothing is ever deleted.
+    """
+
+    def __init__(self, store: Store, owner: str, clock: Callable[[], float]) -> None:
+        self._store, self._owner, self._clock = store, owner, clock
+        self._at, self._read_at = 0.0, -inf
+
+    async def not_before(self, moment: float) -> float:
+        """Return this moment, or the time that the store knows if that is later."""
+        # The row is read once an hour, and again when the clock was set back.
+        if not 0 <= self._clock() - self._read_at < PAUSE_S:
+            self._read_at = self._clock()
+            with suppress(StoreError):  # the write that follows may succeed, or says itself what failed
+                self._at = await believed_time(self._store, self._owner)
+        return max(moment, self._at)
 
 
 class Journal:

@@ -18,17 +18,17 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from refold.core.budget import share_of
+from refold.core.budget import Frame
 from refold.core.extractive_summary import summarise
 from refold.core.fold import FoldedBranch
 from refold.core.identity import compaction_keys
 from refold.core.plan import SummaryRequest
-from refold.core.plan_inputs import Frame
 from refold.core.view import View
 from refold.engine.journal import read_notes
 from refold.engine.state import Secrecy, State
 from refold.model.errors import StoreError
 from refold.model.message import Message, compaction_of, holds_sealed, in_words, readable_text
+from refold.model.tokens import share_of
 from refold.ports.records import Head, StoredMessage, read_stored
 from refold.ports.store import Store
 from refold.text_work import run_text_work

@@ -14,7 +14,7 @@ Both waits are counted by the clock of the machine, since they go on after a res
 they are also counted by a monotonic clock, which does not jump, and the shorter count holds.
 
 A clock that is behind deletes nothing, but what is used while it is behind would look old as soon as it is right. So a use is
-never stored as earlier than the time that the store knows (`KnownTime`).
+never stored as earlier than the time that the store knows (`KnownTime` of the journal).
 
 The time that the store knows, and the waiting deletion, are one row per owner. A run replaces the row by
 compare-and-swap before it deletes anything. So of two programs that run at the same moment one deletes, and a
@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from math import floor, inf, isfinite
 from typing import Literal, TypeAlias
 
@@ -81,26 +80,6 @@ class HeldBack(Struct, frozen=True):
     conversations: int
     reason: SweepReason
     since: float
-
-
-class KnownTime:
-    """The time that the store of one owner knows: a use is never stored as earlier than this, whatever the clock
-    says. It is read from the row of the retention, so it is 0 where nothing is ever deleted.
-    """
-
-    def __init__(self, store: Store, owner: str, clock: Callable[[], float]) -> None:
-        self._store, self._owner, self._clock = store, owner, clock
-        self._at, self._read_at = 0.0, -inf
-
-    async def not_before(self, moment: float) -> float:
-        """Return this moment, or the time that the store knows if that is later."""
-        # The row is read once an hour, and again when the clock was set back.
-        if not 0 <= self._clock() - self._read_at < PAUSE_S:
-            self._read_at = self._clock()
-            with suppress(StoreError):  # the write that follows may succeed, or says itself what failed
-                known = _read_row(await self._store.learnt(self._owner, TOPIC, KEY))
-                self._at = known.at if known else 0.0
-        return max(moment, self._at)
 
 
 class Retention:
@@ -251,6 +230,12 @@ async def clock_lead_s(store: Store, owner: str, now: float) -> float:
         # Conversations used while the clock was in doubt are dated by it.
         last = known.at if known.held and known.held.reason == "clock" else max(known.at, last)
     return now - last if last and now - last > JUMP_S else 0.0
+
+
+async def believed_time(store: Store, owner: str) -> float:
+    """Return the latest moment that a run believed; 0 where nothing is ever deleted."""
+    known = _read_row(await store.learnt(owner, TOPIC, KEY))
+    return known.at if known else 0.0
 
 
 def most_at_once(share: float, conversations: int) -> int:

@@ -20,14 +20,13 @@ from functools import partial
 from msgspec import Struct, structs
 
 from refold.core.assemble import NO_LEAD, lead_of
-from refold.core.budget import tokens_of
 from refold.core.digest.facts import Facts
 from refold.core.digest.ledger import EMPTY
 from refold.core.extractive_summary import summarise
 from refold.core.fold import FoldedBranch
 from refold.core.plan import SummaryRequest, pinned_units, request_room
 from refold.core.stage import Item
-from refold.core.user_requests import request_lines, with_requests
+from refold.core.summary_text import request_lines, with_requests
 from refold.engine.journal import Journal, conversation_gone, empty_view, encoder, write_notes, write_snapshot
 from refold.engine.state import State
 from refold.engine.summary_jobs import (
@@ -44,6 +43,7 @@ from refold.engine.summary_jobs import (
 from refold.engine.summary_source import SummarySource
 from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
+from refold.model.tokens import tokens_of
 from refold.ports import records
 from refold.ports.jobs import SessionOrder, SummaryQueue
 from refold.ports.models import Summariser

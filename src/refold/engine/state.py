@@ -20,11 +20,15 @@ from refold.core.assemble import BRIDGE, assemble
 from refold.core.budget import (
     NO_SEQ,
     STATED_SOURCES,
+    Frame,
+    Now,
     OutputRoom,
     arithmetic,
     check_room,
     output_room,
-    tokens_of,
+    room_of,
+    size_of,
+    wall_of,
     with_window,
 )
 from refold.core.digest.facts import PORTION
@@ -40,14 +44,12 @@ from refold.core.measure import (
     observed_instructions,
 )
 from refold.core.plan import Decision, Plan, SummaryRequest
-from refold.core.plan_inputs import Frame, Now, room_of, size_of, wall_of
 from refold.core.policy import Moment, Policy
 from refold.core.prompt_cache import breakpoint_edits
 from refold.core.regex_safety import ambiguity
 from refold.core.secrets import texts_of, values_of
 from refold.core.stage import Edit
-from refold.core.topic_change import TopicTrack
-from refold.core.triggers import fold_point, pressure
+from refold.core.triggers import TopicTrack, fold_point, pressure
 from refold.core.view import View
 from refold.model.errors import MAX_TOKENS, MIN_WINDOW, ConfigError, Overflow
 from refold.model.message import Message, holds_sealed, user
@@ -62,6 +64,7 @@ from refold.model.tokens import (
     WindowSource,
     call_cost,
     growing_cost,
+    tokens_of,
 )
 from refold.model.window import FixedFields, Window
 from refold.ports.records import StoredMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.assemble import assemble
-from refold.core.plan_inputs import Frame
+from refold.core.budget import Frame
 from refold.engine.history import Difference, rehearse
 from refold.engine.journal import Journal, read_fill_level
 from refold.engine.state import MOST_SINCE, FillLevel, Receipt, State, SummaryAuthor, author_of

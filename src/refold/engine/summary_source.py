@@ -12,16 +12,16 @@ from msgspec import Struct, structs
 
 from refold.core import extractive_summary
 from refold.core.assemble import NO_LEAD, Lead, assemble, native_messages, own_compaction
+from refold.core.budget import Frame
 from refold.core.digest.ledger import Ledger
-from refold.core.digest.sections import KeptText, without_shown
 from refold.core.digest.shorten import MAX_SOURCE, count_long, digested, is_short, source_bound
 from refold.core.fold import FoldedBranch, has_thoughts, without_thoughts
 from refold.core.plan import SummaryRequest, requests_for
-from refold.core.plan_inputs import Frame
 from refold.core.policy import Policy
 from refold.core.prompts import Passage
 from refold.core.secrets import holds_secret, is_clean, redact, redact_message
 from refold.core.stage import handle_of
+from refold.core.summary_text import KeptText, without_shown
 from refold.engine.state import Secrecy
 from refold.model.message import Message, visible_message
 from refold.model.summary import Summary, joined

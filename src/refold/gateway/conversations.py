@@ -24,11 +24,10 @@ from msgspec import Raw, Struct, structs
 
 from refold.config import ResolvedSettings, policy_of, summarisers_of
 from refold.core.assemble import assemble
-from refold.core.budget import exact, tokens_of
+from refold.core.budget import output_for
 from refold.core.fold import FoldedBranch
 from refold.core.identity import extend_chain
 from refold.core.plan import SummaryRequest
-from refold.core.plan_inputs import output_for
 from refold.engine import actions
 from refold.engine.actions import FOREIGN, RequestTerms
 from refold.engine.actions import Outcome as ActionOutcome
@@ -70,7 +69,7 @@ from refold.model.errors import (
 )
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.model.tokens import Budget, Share, Tokens, Usage
+from refold.model.tokens import Budget, Share, Tokens, Usage, exact, tokens_of
 from refold.model.window import FixedFields, Window
 from refold.ports.jobs import SummaryQueue
 from refold.ports.models import Summariser
@@ -78,8 +77,7 @@ from refold.ports.records import NOT_KNOWN, Delivery, Head, HistoryPlace, Sessio
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
 from refold.upstreams.provider import server_of
-from refold.wire.message import decode_message
-from refold.wire.request import fixed_of
+from refold.wire.request import decode_message, fixed_of
 
 TRIES = 5
 """Attempts to match one request. A further attempt is needed when another request moved the branch in the

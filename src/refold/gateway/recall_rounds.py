@@ -41,8 +41,7 @@ from refold.ports.records import read_recalled, read_reply
 from refold.recall import DESCRIPTION, LEAST_TOKENS, MAX_TOKENS, answer_recall, recall_tool
 from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, read_list, word, write
-from refold.wire.message import decode_message, encode_item
-from refold.wire.request import decode_tools
+from refold.wire.request import decode_message, decode_tools, encode_item
 from refold.wire.sse import UNREADABLE, EventSplitter, parse_event
 
 if TYPE_CHECKING:

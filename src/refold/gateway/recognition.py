@@ -25,8 +25,7 @@ from refold.model.dialect import Dialect
 from refold.model.message import Message, holds_compaction
 from refold.ports.records import HistoryPlace
 from refold.wire.json_codec import too_many
-from refold.wire.message import decode_message
-from refold.wire.request import History, Reading, have_same_start, read_history, same_items
+from refold.wire.request import History, Reading, decode_message, have_same_start, read_history, same_items
 
 if TYPE_CHECKING:
     from refold.gateway.conversations import LiveBranch

@@ -24,8 +24,7 @@ from refold.model.errors import BudgetError, DoesNotFit, WireError
 from refold.model.message import Message, Reasoning
 from refold.model.window import Breakpoint, Window
 from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, word, write
-from refold.wire.message import decode_message, with_own_json
-from refold.wire.request import OUTPUT_FIELDS, Request, encode_window
+from refold.wire.request import OUTPUT_FIELDS, Request, decode_message, encode_window, with_own_json
 from refold.wire.sse import parse_event
 
 MARK = b'"cache_control"'

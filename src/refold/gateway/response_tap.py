@@ -19,8 +19,8 @@ from refold.model.dialect import Dialect
 from refold.model.errors import RefoldError, WireError
 from refold.model.tokens import Usage
 from refold.wire.json_codec import FIELDS
-from refold.wire.message import encode_item
 from refold.wire.reply import Reply, StreamReader, decode_reply
+from refold.wire.request import encode_item
 from refold.wire.sse import EventSplitter, TextDelta
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024

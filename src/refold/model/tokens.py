@@ -1,4 +1,4 @@
-"""Token counts with their sources, a provider's usage report and its cost, and the budget of a window.
+"""Token counts with their sources, a provider's usage report and its cost, and the budget of a window with the sums over it.
 
 A number without its source misleads. A provider's report, a tokenizer's count and an estimate can be
 added, but the sum is only as good as its weakest term, and a difference between different sources is
@@ -9,7 +9,10 @@ tokens in another, and its range is checked in the constructor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, pairwise
+from math import log2
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct, structs
@@ -327,3 +330,53 @@ def check_window(value: object, name: str) -> None:
             f"{name} {NOT_TOKENS.format(MIN_WINDOW, MAX_TOKENS)}",
             hint="give the model's window in tokens, such as 32000",
         )
+
+
+# Sizes in tokens
+
+SMALL_WINDOW = 8_000
+"""Shares that shrink with the window are stated for a window of this size, and hold for all smaller ones."""
+
+
+@lru_cache(maxsize=256)
+def exact(share: float) -> Fraction:
+    """The decimal as written: 0.55 of 100 is 55, not 55.00000000000001."""
+    return Fraction(str(share))
+
+
+def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> int:
+    """A size in tokens, rounded down. `effective` is the room that the instructions leave, for shares of it."""
+    if isinstance(size, Tokens):
+        return size.tokens
+    if size.of == "effective":
+        whole = effective
+    else:
+        whole = budget.window if size.of == "window" else limit_of(budget)
+    return share_of(fraction_of(size, budget.window), whole)
+
+
+def share_of(share: float, whole: int) -> int:
+    """The share of the whole, rounded down."""
+    fraction = exact(share)
+    # many times faster than multiplying the fraction
+    return fraction.numerator * whole // fraction.denominator
+
+
+def fraction_of(share: Share, window: int) -> float:
+    """The fraction that a share stands for in a window of this size."""
+    if not share.sinks:
+        return share.fraction
+    doublings = max(0.0, log2(window / SMALL_WINDOW))
+    return max(share.least, round(share.fraction - share.sinks * doublings, 4))
+
+
+def limit_of(budget: Budget) -> int:
+    """The size that shares of the limit refer to: the context budget, or the window if there is none."""
+    return budget.limit or budget.window
+
+
+def input_limit(budget: Budget, output: int | None = None) -> int:
+    """The wall: most tokens of input, beside an output that defaults to the budget's and the reserve."""
+    output = budget.max_output if output is None else output
+    room = budget.window - output - tokens_of(budget.reserve, budget)
+    return min(room, budget.limit or room, budget.max_input or room)

@@ -33,9 +33,8 @@ from refold.plugins.registry import Plugins
 from refold.ports.models import Ask, Upstream
 from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, read_list
-from refold.wire.message import decode_messages
 from refold.wire.reply import Reply
-from refold.wire.request import OUTPUT_FIELDS, request_of
+from refold.wire.request import OUTPUT_FIELDS, decode_messages, request_of
 
 MAX_MORE_BYTES = 4_096
 """Bytes by which one filter may make a request longer: room for a sentence in a system prompt, and not for a flood."""

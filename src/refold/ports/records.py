@@ -17,7 +17,7 @@ from refold.model.errors import Damaged, WireError
 from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.wire.message import decode_message
+from refold.wire.request import decode_message
 
 SessionKind: TypeAlias = Literal["root", "compaction", "new", "resume"]
 Carries: TypeAlias = Literal["none", "summary", "full"]

@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkab
 from msgspec import Struct, structs
 
 from refold.core import extractive_summary
-from refold.core.budget import share_of
+from refold.core.budget import Frame
 from refold.core.fold import FoldedBranch
 from refold.core.plan import SummaryRequest
-from refold.core.plan_inputs import Frame
 from refold.core.presets import PRESETS
 from refold.core.prompts import Recipe
 from refold.core.stage import HANDLE_PATTERN
@@ -42,7 +41,7 @@ from refold.model.dialect import CHAT
 from refold.model.errors import ConfigError
 from refold.model.message import Message, Part, Text, ToolResult, user
 from refold.model.summary import Summary
-from refold.model.tokens import Budget, Prices, Share, TokenCounter, Tokens
+from refold.model.tokens import Budget, Prices, Share, TokenCounter, Tokens, share_of
 from refold.model.window import FixedFields, Tool
 from refold.replay.cost import ANTHROPIC
 from refold.replay.facts import spoken_text

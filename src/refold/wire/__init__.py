@@ -16,7 +16,7 @@ cannot be a conversation raises a `WireError` with a `place` (`messages[3].conte
 content.
 
 `json_codec` reads and writes JSON within limits; `chat`, `anthropic` and `responses` are the items and
-streams of one format, `message` one item of any format; `request`, `reply`, `error` and `transcript` are
+streams of one format, `request` a message of any format and whole requests; `reply`, `error` and `transcript` are
 whole bodies; `reply` reads streamed replies too, from the events of `sse`; `transcript` also recognises the
 format, `translate` converts between formats, `sdk` takes and returns plain Python values; `logs` reads the
 session logs of coding agents.
@@ -26,9 +26,17 @@ from __future__ import annotations
 
 from refold.wire.error import ErrorBody, decode_error
 from refold.wire.json_codec import MAX_BODY_BYTES, MAX_MESSAGES, MAX_OBJECTS
-from refold.wire.message import decode_message, decode_messages, encode_message
 from refold.wire.reply import Reply, decode_reply, decode_usage
-from refold.wire.request import Request, decode_request, decode_tools, encode_request, encode_window
+from refold.wire.request import (
+    Request,
+    decode_message,
+    decode_messages,
+    decode_request,
+    decode_tools,
+    encode_message,
+    encode_request,
+    encode_window,
+)
 from refold.wire.transcript import decode_transcript, detect_dialect, encode_transcript
 
 __all__ = [

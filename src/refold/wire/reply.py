@@ -37,7 +37,7 @@ from refold.wire.json_codec import (
     word,
     write,
 )
-from refold.wire.message import decode_message, decode_messages
+from refold.wire.request import decode_message, decode_messages
 from refold.wire.responses import ResponsesFold
 from refold.wire.sse import MAX_STREAM_BYTES, Delta, Fold, ServerSentEvent, SseParser
 

@@ -18,9 +18,17 @@ from refold.model.errors import UpstreamError, WireError
 from refold.model.message import Message, user
 from refold.model.tokens import Usage
 from refold.model.window import Tool, Window
-from refold.wire.message import decode_message, encode_item, encode_prompt
 from refold.wire.reply import decode_usage
-from refold.wire.request import BETA, beta_for, decode_tools, leading_prompt, write_breakpoints
+from refold.wire.request import (
+    BETA,
+    beta_for,
+    decode_message,
+    decode_tools,
+    encode_item,
+    encode_prompt,
+    leading_prompt,
+    write_breakpoints,
+)
 
 Plain: TypeAlias = Mapping[str, object]
 _KINDS = "a dictionary, a message of an SDK, a refold Message or a string"

@@ -17,7 +17,7 @@ from refold.core.stages.tool_results import Mask, Prune, Supersede, Tiers, Trim
 from refold.core.verify import verify
 from refold.model.dialect import DIALECTS
 from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult
-from refold.wire.message import decode_message, encode_message
+from refold.wire.request import decode_message, encode_message
 from tests.core.conversations import TextCounter
 from tests.core.stages.shown_messages import room_for, show_all
 from tests.property.conversations import sound

@@ -5,7 +5,7 @@ from refold.core.stages.removal import DropReasoning
 from refold.core.verify import verify
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Message, Reasoning, Text, ToolCall, tool, user
-from refold.wire.message import decode_messages
+from refold.wire.request import decode_messages
 from tests.core.conversations import show, talk
 from tests.core.stages.shown_messages import room_for, show_all
 

@@ -7,7 +7,7 @@ from msgspec import structs
 from refold.core.stages import tool_results
 from refold.model.dialect import ANTHROPIC, CHAT
 from refold.model.message import Message, Text, ToolCall, ToolResult, assistant, tool, user
-from refold.wire.message import decode_messages, encode_message
+from refold.wire.request import decode_messages, encode_message
 from tests.core.stages.shown_messages import results_of, room_for, show_all, work
 
 ROOM = room_for(1_000_000)

@@ -3,11 +3,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from refold.core import summary_text
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.line_markers import quoted_line, quoted_lines
 from refold.core.digest.terms import contains_word
 from refold.core.prompts import DEFAULT, defused, instruction
-from refold.core.summary_checks import headings
 from refold.core.summary_checks.accept import SummaryDraft, accept
 from refold.core.summary_checks.draft_faults import ends_open, without_thoughts
 from refold.model.message import visible
@@ -181,7 +181,7 @@ def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(d
         return
     harmless = quoted_lines(defused(f"{FIXED}\n{draft}"), "summary", begins_line=True)
     assert count(found.text) <= max(most, count(harmless))
-    assert not headings.count_repeated(found.text)
+    assert not summary_text.count_repeated(found.text)
     for title, entries in (
         ("## Rules the user gave", ledger.rules),
         ("## Files modified", ledger.modified),
@@ -191,7 +191,7 @@ def test_whatever_is_written_carries_what_must_stay_once_and_within_its_tokens(d
             fact = visible(defused(" ".join(entry.splitlines()))).strip()
             if not fact:
                 continue  # an entry without a visible character is left out
-            title_too = "" if headings.section_span(found.text, title) else f"\n{title}"
+            title_too = "" if summary_text.section_span(found.text, title) else f"\n{title}"
             item = f"- {quoted_line(fact)}"
             assert contains_word(found.text, fact) or count(f"{found.text}\n{title_too}\n{item}") > most
     again = accept(SummaryDraft(found.text), of, most=most, count=count, is_last_try=True)

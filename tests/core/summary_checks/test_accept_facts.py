@@ -1,8 +1,8 @@
 import pytest
 
 from refold.core.digest.ledger import EMPTY, Ledger
-from refold.core.digest.sections import MODIFIED, READ, RULES
 from refold.core.summary_checks.accept import with_facts
+from refold.core.summary_text import MODIFIED, READ, RULES
 from tests.core.summary_checks.drafts import count
 
 MANY = tuple(

@@ -90,9 +90,9 @@ def inspect(request: Request, file: str, sizes: SizeOptions, *, as_request: bool
 def verify_size(request: Request, sizes: SizeOptions) -> tuple[tuple[Violation, ...], str]:
     """The violations of the model's window and the format's body limit, and a warning if the window is a guess."""
     from refold.cli.transcript import size_up
-    from refold.core.budget import input_limit
     from refold.core.measure import count_fixed, count_messages
     from refold.core.verify import verify_fit
+    from refold.model.tokens import input_limit
     from refold.tokens import counter_for
 
     sizing = size_up(request, sizes)

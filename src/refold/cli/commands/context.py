@@ -316,7 +316,7 @@ def verdict(report: ContextReport) -> Text:
     """One sentence: how full the window is, and how far away compaction is."""
     from rich.text import Text
 
-    from refold.core.budget import input_limit, tokens_of
+    from refold.model.tokens import input_limit, tokens_of
 
     content, budget = report.measurement.content, report.sizing.budget
     full = f"{percent(content.tokens / report.window, digits=0)} full"
@@ -335,7 +335,8 @@ def verdict(report: ContextReport) -> Text:
 
 def as_document(report: ContextReport) -> dict[str, object]:
     """The report for programs; its keys are documented and stay."""
-    from refold.core.budget import arithmetic, input_limit, tokens_of
+    from refold.core.budget import arithmetic
+    from refold.model.tokens import input_limit, tokens_of
 
     sizing, measured = report.sizing, report.measurement
     trigger = tokens_of(sizing.budget.trigger, sizing.budget)

@@ -118,7 +118,7 @@ async def _messages(engine: Engine, head: Head) -> AsyncIterator[tuple[Message, 
 async def _foreign(engine: Engine, head: Head, wanted: Dialect) -> AsyncIterator[bytes]:
     """The messages in another format. One reply may be several items there, so all of them are looked at together."""
     from refold.core.pairs import repair
-    from refold.wire.message import encode_item
+    from refold.wire.request import encode_item
     from refold.wire.translate import translate_messages
 
     messages: list[Message] = [message async for message, _ in _messages(engine, head)]

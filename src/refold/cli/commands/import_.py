@@ -110,7 +110,7 @@ def _check_append(head: Head, request: Request, name: str, *, append: bool) -> N
 def _around(request: Request) -> dict[str, Raw]:
     """The fields of a request; of its messages only the system prompt at the head of the list."""
     from refold.wire.json_codec import write
-    from refold.wire.message import encode_item
+    from refold.wire.request import encode_item
 
     key = request.dialect.messages_key
     fields = {field: raw for field, raw in request.fields.items() if field not in (key, *RECORDED)}

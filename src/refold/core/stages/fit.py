@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from refold.core.budget import exact
 from refold.core.stage import Room, ShownMessages, StageResult, changed
 from refold.core.stages.parts import (
     HANDLE_MARK,
@@ -21,7 +20,7 @@ from refold.core.stages.parts import (
 )
 from refold.core.stages.removal import DescribeMedia
 from refold.model.message import Part, Text, ToolCall, ToolResult
-from refold.model.tokens import TokenCounter
+from refold.model.tokens import TokenCounter, exact
 
 
 class Fit(Struct, frozen=True, tag="fit"):

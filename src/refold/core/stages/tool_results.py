@@ -18,7 +18,6 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from refold.core.budget import exact, share_of
 from refold.core.stage import Item, Room, ShownMessages, StageResult, changed, is_stub
 from refold.core.stages.parts import (
     HANDLE_MARK,
@@ -35,6 +34,7 @@ from refold.core.stages.parts import (
 )
 from refold.core.tool_use import FileAccess, ToolKinds, call_key, file_accesses, stated_errors
 from refold.model.message import Message, Part
+from refold.model.tokens import exact, share_of
 
 PrunePolicy: TypeAlias = Literal["auto", "keep_all", "keep_none"]
 ToolRule: TypeAlias = Literal["prune", "summarise", "summarize"]

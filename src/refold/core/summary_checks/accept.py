@@ -19,26 +19,12 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from refold.core import summary_text
 from refold.core.digest.ledger import EMPTY, Ledger, sentences, stated
 from refold.core.digest.line_markers import QUOTE, is_rules_title, quoted_lines
-from refold.core.digest.sections import (
-    DECISIONS,
-    ERRORS,
-    IDS,
-    MODIFIED,
-    READ,
-    RULES,
-    SAID,
-    TASKS,
-    TITLES,
-    in_order_of_weight,
-    is_shown,
-    one_line,
-)
 from refold.core.digest.terms import contains_word
 from refold.core.digest.typed_text import said_by_user, typed_passages
 from refold.core.prompts import Count, Passage, defused
-from refold.core.summary_checks import headings
 from refold.core.summary_checks.draft_faults import (
     continues,
     ends_open,
@@ -49,14 +35,26 @@ from refold.core.summary_checks.draft_faults import (
     letters,
     without_thoughts,
 )
-from refold.core.summary_checks.headings import (
+from refold.core.summary_checks.inventions import KnownNames, invented, known_of, without_inventions
+from refold.core.summary_text import (
+    DECISIONS,
+    ERRORS,
+    IDS,
+    MODIFIED,
+    READ,
+    RULES,
+    SAID,
+    TASKS,
+    TITLES,
     headings_once,
+    in_order_of_weight,
     is_heading,
+    is_shown,
     lines_of,
+    one_line,
     says_something,
     section_span,
 )
-from refold.core.summary_checks.inventions import KnownNames, invented, known_of, without_inventions
 from refold.model.message import visible
 
 Fault: TypeAlias = Literal[
@@ -259,7 +257,7 @@ def passes(verdicts: Iterable[Verdict]) -> bool:
 
 def check_says_something(text: str) -> Verdict:
     """Check that the text is more than white space and headings."""
-    said = headings.says_something(text)
+    said = summary_text.says_something(text)
     return Verdict("says_something", said, "" if said else "it is empty or has only headings")
 
 
@@ -276,7 +274,7 @@ def check_headings_once(text: str) -> Verdict:
     """Check that no heading occurs twice: a repeated one is a sign that an earlier summary was copied into a
     later one.
     """
-    repeated = headings.count_repeated(text)
+    repeated = summary_text.count_repeated(text)
     return Verdict(
         "headings_once", not repeated, f"{repeated} headings stand there twice" if repeated else ""
     )

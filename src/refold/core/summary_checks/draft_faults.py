@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from refold.core.digest.terms import CJK, TermKind, terms
-from refold.core.summary_checks.headings import is_heading, is_open, lines_of
+from refold.core.summary_text import is_heading, is_open, lines_of
 
 # Refusals
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 from refold.core.digest.terms import CJK
 from refold.core.regex_safety import matches_by_portion
 from refold.core.stage import HANDLE_PATTERN
-from refold.core.summary_checks.headings import is_heading, lines_of
+from refold.core.summary_text import is_heading, lines_of
 
 # Exact names, numbers and dates in a text
 

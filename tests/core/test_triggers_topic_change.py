@@ -1,7 +1,7 @@
 import pytest
 
 from refold.core.policy import TopicChange
-from refold.core.topic_change import TopicTrack
+from refold.core.triggers import TopicTrack
 
 np = pytest.importorskip("numpy")
 RULE = TopicChange(turns=2, min_turns=3)

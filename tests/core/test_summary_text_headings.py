@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.headings import (
+from refold.core.summary_text import (
     count_repeated,
     headings_once,
     says_something,
