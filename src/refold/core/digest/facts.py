@@ -40,9 +40,9 @@ from refold.core.digest.terms import (
     TermKind,
     Weights,
     cached_token,
-    distinct,
     read_token,
     split_tokens,
+    terms,
 )
 from refold.core.stage import handle_of
 from refold.model.message import (
@@ -466,16 +466,13 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[IndexedMessa
 
 def term_ids(log: FactLog, text: str) -> set[int]:
     """Return the terms of a text that are in the index."""
-    ids, phrases, found = log.ids, log.phrases, set[int]()
-    for term in distinct(text):
-        first, _, second = term.partition(" ")
-        number = ids.get(first)
-        if second and number is not None:
-            after = ids.get(second)
-            number = None if after is None else phrases.get(_pair(number, after))
-        if number is not None:
-            found.add(number)
-    return found
+    number_of, phrase_of, said = log.ids.get, log.phrases.get, terms(text)
+    found = {*map(number_of, said.single)}
+    for first, second in said.phrases:
+        before, after = number_of(first), number_of(second)
+        if before is not None and after is not None:
+            found.add(phrase_of(_pair(before, after)))
+    return found - {None}
 
 
 def text_of(part: Part) -> str:
