@@ -415,6 +415,16 @@ class Facts(Struct, frozen=True, eq=False):
         begin = log.messages[start - 1].stop if start else 0
         return range(begin, log.messages[stop - 1].stop) if stop > start else range(0)
 
+    def numbers_of(self, seqs: Iterable[int]) -> list[range]:
+        """Return the numbers of the pieces of each of these messages."""
+        log, size, found = self.known, self.size, list[range]()
+        messages = log.messages
+        for seq in seqs:
+            at = log.find(seq, size)
+            if at < size and messages[at].seq == seq:
+                found.append(range(messages[at - 1].stop if at else 0, messages[at].stop))
+        return found
+
 
 def index_message(facts: Facts, message: Message, seq: int, *, later: bool = False) -> Facts:
     """Return the facts with one more message.
