@@ -20,7 +20,7 @@ from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import head, pieces, tail
 from refold.core.digest.search import excerpt, find, mentions
 from refold.core.digest.shorten import shorten
-from refold.core.digest.terms import contains_word, terms
+from refold.core.digest.terms import contains_word, read_terms
 from refold.core.digest.typed_text import typed_passages
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
@@ -241,7 +241,7 @@ SCANNERS: dict[str, Scanner] = {
     "titles": lambda text: title_of(user(text)),
     "pieces": lambda text: list(pieces(text)),
     "head and tail": lambda text: (head(text, 1_000), tail(text, 1_000), head(text, len(text) - 1), tail(text, len(text) - 1)),
-    "terms": terms,
+    "terms": read_terms,
     "words": search_terms.spaced,
     "query": lambda text: (phrases(text), search_terms.fragments(phrases(text))),
     "index": lambda text: _facts(text).known,

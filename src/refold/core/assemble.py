@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec import Raw, Struct, structs
 
@@ -177,8 +178,15 @@ def _without(end: str, text: str) -> str:
 
     Case, width and blanks are ignored in the search; a dot is inserted after the first character.
     """
-    pattern = r"\s{0,4}".join(_in_any_width(one) for one in end if not one.isspace())
-    return re.sub(pattern, lambda found: f"{found[0][0]}·{found[0][1:]}", text, flags=re.IGNORECASE)
+    return _imitation_of(end).sub(lambda found: f"{found[0][0]}·{found[0][1:]}", text)
+
+
+@lru_cache(maxsize=16)
+def _imitation_of(end: str) -> re.Pattern[str]:
+    """Pattern for an end marker in any case and width: every policy has one of its own, for all summaries."""
+    return re.compile(
+        r"\s{0,4}".join(_in_any_width(one) for one in end if not one.isspace()), re.IGNORECASE
+    )
 
 
 def _in_any_width(character: str) -> str:

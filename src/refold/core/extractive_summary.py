@@ -8,8 +8,9 @@ have placeholders for secrets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 from msgspec import structs
 
@@ -216,14 +217,15 @@ def _with_digest_of(newest: Summary, written: Summary, folded: FoldedBranch, fra
     )
 
 
-def _left_over(request: SummaryRequest, folded: FoldedBranch, start: int) -> Iterator[int]:
+def _left_over(request: SummaryRequest, folded: FoldedBranch, start: int) -> Iterable[int]:
     """Numbers of pieces from messages before `start` that leave only now: messages that were still shown when
     an earlier summary covered their neighbours, and the user's messages before a provider's own
     compaction.
     """
-    for item in request.leaving:
-        if item.seq < start and item.seq not in request.apart:
-            yield from (piece.number for piece in folded.facts.pieces(item.seq, item.seq + 1))
+    kept = {item.seq for item in request.kept}
+    early = [item.seq for item in request.items if item.seq < start]
+    left = [seq for seq in early if seq not in kept and seq not in request.apart]
+    return chain.from_iterable(folded.facts.numbers_of(left))
 
 
 def _carried_text(previous: Summary, room: int, folded: FoldedBranch) -> str:

@@ -473,9 +473,10 @@ class FoldedBranch(Struct, frozen=True, dict=True):
 
     def _placed(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items with system messages at places that the dialect allows."""
-        view, messages = self.shown, [item.message for item in items]
+        view = self.shown
         if not view.dialect.system_follows_user:
             return items
+        messages = [item.message for item in items]
         first = opening_span(messages) if self.lead.messages else 0
         rest, follows_user = messages[first:], self.lead.ends_with_user
         order = legal_order(rest, view.dialect, follows_user=follows_user)
@@ -591,6 +592,8 @@ def _with_compaction_first(items: Sequence[Item], covered: int) -> Sequence[Item
     """The items with the provider's newest compaction and its calls' results first, if a summary covers
     messages after it: a provider ignores everything before its own compaction, the summary included.
     """
+    if not covered:
+        return items
     span = compaction_span([item.message for item in items])
     if not span.start or items[span.start].seq >= covered:
         return items

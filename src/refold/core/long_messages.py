@@ -95,8 +95,8 @@ def needed(folded: FoldedBranch, effective: int) -> NeededMessages:
     start, newest = unread_from(folded.items), newest_instruction(folded.instructions)
     results = [index for index in range(start, size) if shown[index].message.results]
     asked = folded.active if shown.turn_starts and not folded.is_turn_over else -1
-    fixed = {newest, *_fixed(folded)}
-    others = [index for index, item in enumerate(items) if item.seq in fixed]
+    fixed = _fixed(folded) if newest is None else {newest, *_fixed(folded)}
+    others = [index for index, item in enumerate(items) if item.seq in fixed] if fixed else []
     if 0 <= asked < start and shown[asked].tokens <= share_of(KEPT_QUESTION_SHARE, effective):
         others.append(asked)
     unread = {*results, asked} if asked >= start else {*results}

@@ -110,7 +110,7 @@ class SummaryRequest(Struct, frozen=True):
     def leaving(self) -> tuple[Item, ...]:
         """The items that are no longer shown after the summary."""
         kept = {item.seq for item in self.kept}
-        return tuple(item for item in self.items if item.seq not in kept)
+        return tuple([item for item in self.items if item.seq not in kept])
 
 
 class Plan(Struct, frozen=True):
@@ -272,8 +272,10 @@ def resolve(planned: Plan, summary: Summary) -> Plan:
     """
     frame, now, shown = planned.frame, planned.now, planned.next
     earlier = () if summary.scope == "cumulative" else shown.summaries
-    kept = _kept(shown, summary.last, effective_for(frame, now))
-    lines = requests_for(shown, kept, summary.last, frame, planned.request)
+    request = planned.request
+    is_whole = request is not None and request.last == summary.last
+    kept = request.kept if request and is_whole else _kept(shown, summary.last, effective_for(frame, now))
+    lines = requests_for(shown, kept, summary.last, frame, request)
     lines = tuple(redact(line, known=shown.secrets) for line in lines)
     summary = shown.with_gaps(with_requests(summary, lines, shown.shown.counter))
     summaries = (*earlier, summary)
@@ -404,7 +406,7 @@ def _source_size(folded: FoldedBranch, kept: tuple[Item, ...], frame: Frame, now
     stay, items = {item.seq for item in kept}, folded.items.items
     tiers = _tiers(frame.policy.stages) if now.moment == "manual" else None
     sizes = tiers.cut_tokens(items, CODE) if tiers else [item.tokens for item in items]
-    leaving = sum(size for item, size in zip(items, sizes, strict=True) if item.seq not in stay)
+    leaving = sum([size for item, size in zip(items, sizes, strict=True) if item.seq not in stay])
     return leaving + (folded.lead.tokens if frame.policy.scope == "cumulative" else 0)
 
 
@@ -463,7 +465,7 @@ def _number_at(items: tuple[Item, ...], at: int, size: int) -> int:
     """Number from which messages stay, if those before index `at` leave. A system message that was moved has
     a lower number than its predecessors and is ignored here.
     """
-    highest = max((item.seq for item in items[:at]), default=-1)
+    highest = max([item.seq for item in items[:at]], default=-1)
     return next((item.seq for item in items[at:] if item.seq > highest), size)
 
 

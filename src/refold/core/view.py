@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from itertools import chain, islice, repeat, takewhile
+from operator import and_, eq, is_
 from typing import overload
 
 from msgspec import Struct, structs
@@ -214,11 +215,9 @@ class View(Struct, frozen=True, eq=False):
         log = self.log
         if log is None or len(messages) != self.size:
             return View(self.dialect, self.counter, self.key, self.continues).extend(messages, tokens)
-        start = 0
-        for message, size, known in zip(messages, tokens, log.entries, strict=False):
-            if message is not known.message or size != known.tokens:
-                break
-            start += 1
+        same = map(is_, messages, log.messages)
+        sized = map(eq, tokens, [entry.tokens for entry in log.entries])
+        start = sum(takewhile(bool, map(and_, same, sized)))
         if not all(map(_verifies_like, messages[start:], log.messages[start : self.size])):
             return View(self.dialect, self.counter, self.key, self.continues).extend(messages, tokens)
         new = log.upto(self.size, self.dialect)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from refold.core.digest.extract import HISTORY, MAX_CANDIDATES, NOTHING, TURN, VisibleText, digest
 from refold.core.digest.facts import Facts, index_message, text_of
-from refold.core.digest.terms import TermKind, terms
+from refold.core.digest.terms import TermKind
 from refold.core.stage import HANDLE_PATTERN
 from refold.model.message import assistant, tool, user
-from tests.core.digest.conversations import COUNTER, WINDOW, WordCounter, call, facts_of, work
+from tests.core.digest.conversations import COUNTER, WINDOW, WordCounter, call, facts_of, kinds, work
 
 WORDS = st.sampled_from(
     [
@@ -46,7 +46,7 @@ def made(facts, budget, counter=COUNTER, **options):
 
 
 def literals(text):
-    return {term for term, kind in terms(text) if kind in (TermKind.LITERAL, TermKind.NUMBER)}
+    return {term for term, kind in kinds(text) if kind in (TermKind.LITERAL, TermKind.NUMBER)}
 
 
 @given(MESSAGES, st.integers(0, 300))

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from refold.core.digest.facts import text_of
 from refold.core.digest.shorten import fair_share, shorten
-from refold.core.digest.terms import TermKind, terms
+from refold.core.digest.terms import TermKind
 from refold.core.stage import HANDLE_PATTERN
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
-from tests.core.digest.conversations import COUNTER, WINDOW, call, facts_of
+from tests.core.digest.conversations import COUNTER, WINDOW, call, facts_of, kinds
 
 LOG = "\n".join(f"12:00:{n % 60:02} worker_{n % 3} handled request {n}" for n in range(400))
 
@@ -144,7 +144,7 @@ def test_a_shortened_text_fits_and_invents_nothing(words, limit):
     cut = short(message, limit)
     assert COUNTER.message(cut) <= limit
     said = re.sub(HANDLE_PATTERN, " ", cut.results[0].text)
-    kinds = (TermKind.LITERAL, TermKind.NUMBER)
-    assert {t for t, k in terms(said) if k in kinds} <= {
-        t for t, k in terms(text_of(message.parts[0])) if k in kinds
+    wanted = (TermKind.LITERAL, TermKind.NUMBER)
+    assert {t for t, k in kinds(said) if k in wanted} <= {
+        t for t, k in kinds(text_of(message.parts[0])) if k in wanted
     }

@@ -1,6 +1,7 @@
 import pytest
 
-from refold.core.digest.terms import TermKind, distinct, kind_of, terms
+from refold.core.digest.terms import TermKind, kind_of, terms
+from tests.core.digest.conversations import kinds
 
 
 @pytest.mark.parametrize(
@@ -26,39 +27,40 @@ def test_a_token_is_known_by_its_shape(token, kind):
 
 
 def test_names_stay_whole_and_their_parts_count_too():
-    found = dict(terms("see `self.config.ignore_paths`, then ../lib/core.py:12"))
+    found = dict(kinds("see `self.config.ignore_paths`, then ../lib/core.py:12"))
     assert found["self.config.ignore_paths"] is TermKind.LITERAL
     assert found["ignore_paths"] is TermKind.PART
     assert found["../lib/core.py"] is TermKind.LITERAL
 
 
 def test_neighbours_make_phrases_and_stop_words_do_not():
-    found = dict(terms("The night boat leaves the harbour"))
-    assert found["night boat"] is TermKind.PHRASE
-    assert "the" not in found
+    found = terms("The night boat leaves the harbour")
+    assert ("night", "boat") in found.phrases
+    assert "the" not in found.single
 
 
 def test_a_phrase_does_not_reach_over_a_gap():
-    assert "alpha beta" not in dict(terms("alpha          beta"))
+    assert not terms("alpha          beta").phrases
 
 
 def test_text_without_spaces_is_read_two_characters_at_a_time():
-    found = dict(terms("请修复foo_bar.py中的错误"))
+    found = dict(kinds("请修复foo_bar.py中的错误"))
     assert found["foo_bar.py"] is TermKind.LITERAL
     assert found["修复"] is TermKind.WORD
     assert found["错误"] is TermKind.WORD
 
 
 def test_blobs_are_no_terms():
-    assert list(terms("a" * 500)) == []
+    assert not terms("a" * 500)
 
 
-def test_distinct_terms_are_those_of_the_text():
+def test_every_term_counts_once():
     text = "read src/app.py and src/app.py again"
-    assert distinct(text) == {term for term, _ in terms(text)}
+    assert terms(text).single == dict(kinds(text)).keys()
+    assert terms(text).phrases == {("read", "src/app.py"), ("src/app.py", "src/app.py")}
 
 
 @pytest.mark.parametrize("unit", ["a", ".", "/", "a.", "-", "中", "a-", "~/", "x" * 50 + " "])
 def test_a_giant_text_is_read_to_its_end(unit):
     text = unit * (1_000_000 // len(unit))  # quadratic work would take a day
-    assert ("src/last_one.py", TermKind.LITERAL) in terms(f"{text} src/last_one.py")
+    assert "src/last_one.py" in terms(f"{text} src/last_one.py").single

@@ -294,9 +294,8 @@ def in_sight(facts: Facts, sight: VisibleText) -> set[int]:
     log, covered = facts.log, set[int]()
     for text in sight.texts:
         covered |= term_ids(log, ends(text, MAX_CHARACTERS))
-    for seq in sight.whole:
-        for piece in facts.pieces(seq, seq + 1):
-            covered.update(piece.terms)
+    for numbers in facts.numbers_of(sight.whole):
+        covered.update(*map(_terms, log.pieces[numbers.start : numbers.stop]))
     return covered
 
 
@@ -323,12 +322,10 @@ def _candidates(facts: Facts, first: int, last: int, sight: VisibleText, previou
     """
     known = facts.known
     kept = [number for number in previous.reserve if number < len(known.pieces)]
-    ranges = [facts.numbers(first, last), *[facts.numbers(seq, seq + 1) for seq in sight.partly]]
-    leaving = [*chain.from_iterable(ranges)]
-    most = MAX_CANDIDATES if len(leaving) < 3 * MAX_CANDIDATES else FEWER_CANDIDATES
-    if len(leaving) > most:
-        ranks = b"".join([known.ranks[numbers.start : numbers.stop] for numbers in ranges])
-        leaving = _most_promising(leaving, ranks, most)
+    ranges = [facts.numbers(first, last), *facts.numbers_of(sight.partly)]
+    total = sum(map(len, ranges))
+    most = MAX_CANDIDATES if total < 3 * MAX_CANDIDATES else FEWER_CANDIDATES
+    leaving = _most_promising(ranges, known.ranks, most) if total > most else chain.from_iterable(ranges)
     found = [known.pieces[number] for number in dict.fromkeys((*kept, *leaving))]
     return [
         piece
@@ -337,15 +334,17 @@ def _candidates(facts: Facts, first: int, last: int, sight: VisibleText, previou
     ]
 
 
-def _most_promising(numbers: Sequence[int], ranks: bytes, most: int) -> list[int]:
+def _most_promising(ranges: Sequence[range], ranks: bytearray, most: int) -> list[int]:
     """Return the `most` numbers with the highest ranks, the last of equals. There are more numbers than that."""
-    bar, left = max(ranks), most
-    while (equal := ranks.count(bar)) < left:
+    own = b"".join([ranks[numbers.start : numbers.stop] for numbers in ranges])
+    bar, left = 255, most
+    while (equal := own.count(bar)) < left:
         left -= equal
         bar -= 1
-    is_above, is_equal = bytes(bar + 1) + b"\1" * (255 - bar), bytes(bar) + b"\1" + bytes(255 - bar)
-    best = [*compress(numbers, ranks.translate(is_above))]
-    return best + [*compress(numbers, ranks.translate(is_equal))][equal - left :]
+    is_reached = bytes(bar) + b"\1" * (256 - bar)
+    best = [*compress(chain.from_iterable(ranges), own.translate(is_reached))]
+    above = [number for number in best if ranks[number] > bar]
+    return above + [number for number in best if ranks[number] == bar][equal - left :]
 
 
 def _factor_of(sight: VisibleText, weights: Weights) -> Callable[[Piece], float]:
@@ -427,9 +426,6 @@ def _quoted(piece: Piece) -> str:
     return quoted_lines(text) if "\n" in text else text
 
 
-def _number(piece: Piece) -> int:
-    return piece.number
-
-
-def _seq(piece: Piece) -> int:
-    return piece.seq
+_number = attrgetter("number")
+_seq = attrgetter("seq")
+_terms = attrgetter("terms")

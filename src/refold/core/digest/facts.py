@@ -40,9 +40,9 @@ from refold.core.digest.terms import (
     TermKind,
     Weights,
     cached_token,
-    distinct,
     read_token,
     split_tokens,
+    terms,
 )
 from refold.core.stage import handle_of
 from refold.model.message import (
@@ -415,6 +415,16 @@ class Facts(Struct, frozen=True, eq=False):
         begin = log.messages[start - 1].stop if start else 0
         return range(begin, log.messages[stop - 1].stop) if stop > start else range(0)
 
+    def numbers_of(self, seqs: Iterable[int]) -> list[range]:
+        """Return the numbers of the pieces of each of these messages."""
+        log, size, found = self.known, self.size, list[range]()
+        messages = log.messages
+        for seq in seqs:
+            at = log.find(seq, size)
+            if at < size and messages[at].seq == seq:
+                found.append(range(messages[at - 1].stop if at else 0, messages[at].stop))
+        return found
+
 
 def index_message(facts: Facts, message: Message, seq: int, *, later: bool = False) -> Facts:
     """Return the facts with one more message.
@@ -466,16 +476,13 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[IndexedMessa
 
 def term_ids(log: FactLog, text: str) -> set[int]:
     """Return the terms of a text that are in the index."""
-    ids, phrases, found = log.ids, log.phrases, set[int]()
-    for term in distinct(text):
-        first, _, second = term.partition(" ")
-        number = ids.get(first)
-        if second and number is not None:
-            after = ids.get(second)
-            number = None if after is None else phrases.get(_pair(number, after))
-        if number is not None:
-            found.add(number)
-    return found
+    number_of, phrase_of, said = log.ids.get, log.phrases.get, terms(text)
+    found = {*map(number_of, said.single)}
+    for first, second in said.phrases:
+        before, after = number_of(first), number_of(second)
+        if before is not None and after is not None:
+            found.add(phrase_of(_pair(before, after)))
+    return found - {None}
 
 
 def text_of(part: Part) -> str:

@@ -18,7 +18,7 @@ from math import sqrt
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN, TermValues, choose, fitting
 from refold.core.digest.facts import FactLog, Facts, Piece, label_of, term_ids, text_of
 from refold.core.digest.pieces import bare, lines
-from refold.core.digest.terms import distinct
+from refold.core.digest.terms import terms
 from refold.core.search.terms import Phrase, fragments, phrases, spaced
 from refold.core.stage import handle_of
 from refold.model.message import Message, Reasoning
@@ -38,7 +38,7 @@ message."""
 
 def significant_words(query: str) -> str:
     """Return the significant words of a query; all words if none is significant, such as `the` or `C++`."""
-    return " ".join(word for word in query.split() if distinct(word)) or query
+    return " ".join(word for word in query.split() if terms(word)) or query
 
 
 def mentions(message: Message, query: str) -> bool:

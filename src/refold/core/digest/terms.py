@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import lru_cache
+from typing import TypeAlias
 from unicodedata import category
 
 from msgspec import Struct
@@ -60,29 +61,16 @@ often as names. Words and phrases have a small value each, but a line of prose h
 _LITERAL, _NUMBER, _NAME, _PART, _WORD_KIND, _SMALL, _PHRASE = TermKind
 
 
-def terms(text: str) -> list[tuple[str, TermKind]]:
-    """Return every term of a text, in order, with repeats."""
-    parts, found = split_tokens(text), list[tuple[str, TermKind]]()
-    previous, gap = "", 0
-    for raw, before in zip(parts[1::2], parts[::2], strict=False):
-        token, is_term, own = cached_token(raw)
-        found += own
-        gap += len(before)
-        if not is_term:
-            previous, gap = previous if token else "", gap + len(raw)
-            continue
-        if previous and gap <= PHRASE_GAP:
-            found.append((f"{previous} {token}", _PHRASE))
-        previous, gap = token, 0
-    return found
-
-
 split_tokens = _TOKEN.split
 """Split a text into its tokens, which are every second element, and the text around them. This takes half the time of
 iterating over the matches."""
 
 
-def read_token(token: str) -> tuple[str, bool, tuple[tuple[str, TermKind], ...]]:
+TokenTerms: TypeAlias = tuple[tuple[str, TermKind], ...]
+"""The terms in one token, with their kinds."""
+
+
+def read_token(token: str) -> tuple[str, bool, TokenTerms]:
     """Return a token in its normal form, whether it is a term, and the terms in it.
 
     An empty token ends a phrase.
@@ -108,16 +96,41 @@ cached_token = lru_cache(maxsize=20_000)(read_token)
 """`read_token` with a cache for as many tokens as a window may hold: conversations repeat themselves."""
 
 
-def distinct(text: str) -> frozenset[str]:
+class Terms(Struct, frozen=True, gc=False):
+    """The terms of a text, each once: those of single tokens, and phrases as pairs of tokens."""
+
+    single: frozenset[str]
+    phrases: frozenset[tuple[str, str]]
+
+    def __bool__(self) -> bool:
+        return bool(self.single)
+
+
+def terms(text: str) -> Terms:
     """Return every term of a text once, cached for texts that are read repeatedly, such as a system prompt or
     a task.
     """
-    return _distinct(text) if len(text) <= _REMEMBERED else frozenset(term for term, _ in terms(text))
+    return _cached_terms(text) if len(text) <= _REMEMBERED else read_terms(text)
 
 
-@lru_cache(maxsize=64)
-def _distinct(text: str) -> frozenset[str]:
-    return frozenset(term for term, _ in terms(text))
+def read_terms(text: str) -> Terms:
+    """Return every term of a text once."""
+    parts, single, phrases = split_tokens(text), list[TokenTerms](), list[tuple[str, str]]()
+    previous, gap = "", 0
+    for raw, before in zip(parts[1::2], parts[::2], strict=False):
+        token, is_term, own = cached_token(raw)
+        single.append(own)
+        gap += len(before)
+        if not is_term:
+            previous, gap = previous if token else "", gap + len(raw)
+            continue
+        if previous and gap <= PHRASE_GAP:
+            phrases.append((previous, token))
+        previous, gap = token, 0
+    return Terms(frozenset([term for own in single for term, _ in own]), frozenset(phrases))
+
+
+_cached_terms = lru_cache(maxsize=64)(read_terms)
 
 
 def kind_of(token: str) -> TermKind:

@@ -309,6 +309,9 @@ class DescribeMedia(Struct, frozen=True, tag="describe_media"):
     def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         parts: dict[tuple[int, int], Part] = {}
         for index, item in enumerate(shown.items[: shown.protected]):
+            parts_of = item.message.parts
+            if len(parts_of) == 1 and type(parts_of[0]) is Text:
+                continue  # what people say, and most replies
             if not _holds_media(item.message) or not room.may_touch(shown, index):
                 continue
             for place, part, number in numbered_parts(item.message):

@@ -253,7 +253,7 @@ class Tiers(Struct, frozen=True, tag="tiers"):
     def cut_tokens(self, items: Iterable[Item], characters: int) -> list[int]:
         """About the tokens of each message with its results cut, without cutting them, if a token has so many characters."""
         most = self.result // characters
-        return [min(item.tokens, most) if item.message.role == "tool" else item.tokens for item in items]
+        return [most if item.tokens > most and item.message.role == "tool" else item.tokens for item in items]
 
     def apply(self, shown: ShownMessages, room: Room) -> StageResult:
         unread = unread_from(shown)
