@@ -256,7 +256,7 @@ def is_object(raw: Raw) -> bool:
 
 
 def is_null(raw: Raw) -> bool:
-    return raw is NULL or (len(raw) == 4 and bytes(raw) == b"null")
+    return raw == NULL
 
 
 def strip(raw: Raw | bytes) -> Raw:
