@@ -317,26 +317,13 @@ class Access:
         self._browsers = browsers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._serve(scope, receive, send)
-        else:
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await (self._app(scope, receive, send) if scope["type"] == "lifespan" else _close(receive, send))
+            return
         try:
             admitted = await self._admit(scope)
         except RefoldError as error:
-            log_store_failure(error)
-            speaks_anthropic = bool(_values(scope, b"anthropic-version"))
-            shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
-            response = answer(error, shape)
-            path = "(a path with a key)" if KEY.search(scope["path"]) else scope["path"]
-            refused = facts(status=response.status, error=type(error).__name__)
-            _log.warning("%s %s", scope["method"], path, extra=refused)
-            await send_answer(send, response)
+            await _refuse(scope, send, error)
             return
         await self._app(admitted, receive, send)
 
@@ -380,6 +367,23 @@ class Access:
             raise KeyRefused("this gateway needs a key")
         _check_nearby(scope)
         return OWNER, "", True
+
+
+async def _close(receive: Receive, send: Send) -> None:
+    """Refuse a WebSocket."""
+    await receive()
+    await send({"type": "websocket.close", "code": 1008})
+
+
+async def _refuse(scope: Scope, send: Send, error: RefoldError) -> None:
+    log_store_failure(error)
+    speaks_anthropic = bool(_values(scope, b"anthropic-version"))
+    shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
+    response = answer(error, shape)
+    path = "(a path with a key)" if KEY.search(scope["path"]) else scope["path"]
+    refused = facts(status=response.status, error=type(error).__name__)
+    _log.warning("%s %s", scope["method"], path, extra=refused)
+    await send_answer(send, response)
 
 
 async def send_answer(send: Send, response: ErrorResponse) -> None:
