@@ -194,17 +194,18 @@ def anchor(usage: Usage | None, view: View, *, counted: int) -> Anchor | None:
 
     None if nothing was reported, or if the report is far from our own count of the prompt.
     """
-    if usage is None or usage.context <= 0:
+    context = usage.context if usage is not None else 0
+    if context <= 0:
         return None
     low, high = RATIO_RANGE
-    if counted > 0 and not low * counted <= usage.context <= high * counted:
+    if counted > 0 and not low * counted <= context <= high * counted:
         return None
-    return Anchor(usage.context, len(view), view.chain)
+    return Anchor(context, view.size, view.chain)
 
 
 def holds(last: Anchor, view: View) -> bool:
     """True if the view begins with the anchor's history. After an undo or a fork it does not."""
-    return last.messages <= len(view) and view.prefix(last.messages).chain == last.chain
+    return last.messages <= view.size and view.chain_at(last.messages) == last.chain
 
 
 def backfill(before: Usage, after: Usage, counted: Sequence[int]) -> tuple[int, ...]:

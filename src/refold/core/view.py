@@ -173,6 +173,8 @@ class View(Struct, frozen=True, eq=False):
     """The provider holds earlier messages that are not here: a result may answer a call of those."""
     size: int = 0
     log: ViewLog | None = None
+    end: ViewEntry = _BEFORE
+    """The last entry, with the totals of all; before the first message, one whose totals are zero."""
 
     @classmethod
     def of(
@@ -203,7 +205,7 @@ class View(Struct, frozen=True, eq=False):
                 log.broken.append(len(log.entries))
             log.entries.append(last)
             log.messages.append(message)
-        return structs.replace(self, log=log, size=len(log.entries))
+        return structs.replace(self, log=log, size=len(log.entries), end=last)
 
     def with_messages(self, messages: Sequence[Message], tokens: Sequence[int]) -> View:
         """A separate view of these messages, whose counts are `tokens`.
@@ -243,11 +245,14 @@ class View(Struct, frozen=True, eq=False):
                 known.turns_to,
                 characters_to,
             )
-        return structs.replace(self, log=new)
+        return structs.replace(self, log=new, end=new.entries[-1] if self.size else _BEFORE)
 
     def prefix(self, size: int) -> View:
         """The view as it was with `size` messages."""
-        return structs.replace(self, size=max(0, min(size, self.size)))
+        if size >= self.size:
+            return self
+        size = max(0, size)
+        return structs.replace(self, size=size, end=self._entries[size - 1] if size else _BEFORE)
 
     def __len__(self) -> int:
         return self.size
@@ -255,7 +260,8 @@ class View(Struct, frozen=True, eq=False):
     def __getitem__(self, index: int) -> ViewEntry:
         if not -self.size <= index < self.size:
             raise IndexError(index)
-        return self._entries[index if index >= 0 else index + self.size]
+        assert self.log is not None
+        return self.log.entries[index if index >= 0 else index + self.size]
 
     def __iter__(self) -> Iterator[ViewEntry]:
         return islice(self._entries, self.size)
@@ -279,21 +285,25 @@ class View(Struct, frozen=True, eq=False):
 
     @property
     def last(self) -> ViewEntry | None:
-        return self._entries[self.size - 1] if self.size else None
+        return self.end if self.size else None
 
     @property
     def characters(self) -> int:
         """Characters of text in all messages together."""
-        return self.last.characters_to if self.last else 0
+        return self.end.characters_to
 
     @property
     def turn_starts(self) -> Sequence[int]:
-        return Starts(self.log.starts, self.last.turns_to) if self.log and self.last else ()
+        return Starts(self.log.starts, self.end.turns_to) if self.log else ()
 
     @property
     def chain(self) -> bytes:
         """Hash over all messages so far."""
-        return self.log.chain(self.size, self.key) if self.log else start_chain(self.key)
+        return self.chain_at(self.size)
+
+    def chain_at(self, size: int) -> bytes:
+        """Hash over the first `size` messages."""
+        return self.log.chain(size, self.key) if self.log else start_chain(self.key)
 
     @property
     def compaction_span(self) -> range:
@@ -304,7 +314,7 @@ class View(Struct, frozen=True, eq=False):
     @property
     def progress(self) -> Progress:
         """Verification state after the last message."""
-        return self.progress_at(self.size)
+        return self.end.progress
 
     def progress_at(self, index: int) -> Progress:
         """Verification state before the message at `index`."""
@@ -324,7 +334,8 @@ class View(Struct, frozen=True, eq=False):
         return TokenCount.of(self.tokens_before(stop) - self.tokens_before(start), self.counter.source)
 
     def tokens_before(self, index: int) -> int:
-        index = min(index, self.size)
+        if index >= self.size:
+            return self.end.tokens_to
         return self._entries[index - 1].tokens_to if index > 0 else 0
 
     def result_tokens_between(self, start: int, stop: int) -> TokenCount:

@@ -435,8 +435,9 @@ class Limits(Struct, frozen=True):
 
     @property
     def limit(self) -> int | None:
-        known = (limit for limit in (self.own, self.for_turn, self.tried) if limit is not None)
-        return min(known, default=None)
+        if self.own is self.for_turn is self.tried is None:
+            return None
+        return min(limit for limit in (self.own, self.for_turn, self.tried) if limit is not None)
 
     def budget(self, given: Budget) -> Budget:
         """Return the budget that holds now. In the current call the stated window holds in any case; later
@@ -819,7 +820,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         ratio = (self.meter.ratio or 1.0) if is_only_reported else self.ratio
         if last is None or not self.is_reported:
             return ratio, 0.0
-        since = shown.tokens_before(len(shown)) - shown.tokens_before(last.messages)
+        since = shown.end.tokens_to - shown.tokens_before(last.messages)
         return ratio, last.prompt - (size_of(self.folded, self.frame) - since) * ratio
 
     @property
@@ -1024,7 +1025,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
             return None
         if policy.measure == "reported":
             return last.prompt
-        since = shown.tokens_before(len(shown)) - shown.tokens_before(last.messages)
+        since = shown.end.tokens_to - shown.tokens_before(last.messages)
         return last.prompt + round(since * self.ratio)
 
 

@@ -276,6 +276,8 @@ def text_of(raw: Raw) -> str:
 
 def word(raw: Raw) -> str:
     """A short value such as an id or a code; some servers send numbers. Empty for any other value."""
+    if raw == NULL:
+        return ""
     try:
         return str(_WORD.decode(raw))
     except (DecodeError, UnicodeDecodeError, RecursionError):
