@@ -163,9 +163,9 @@ def measure(view: View, cost: FixedCost, budget: Budget, *, summary: TokenCount 
     `input` is the part that the next call adds: everything after the last assistant message. `tail` is the
     rest of the active turn. Older tool results are a region of their own, because they are reduced first.
     """
-    size = len(view)
+    size, starts = view.size, view.turn_starts
     new = _input_start(view)
-    tail = min(view.turn_starts[-1], new) if view.turn_starts else new
+    tail = min(starts[-1], new) if starts else new
     older_results = view.result_tokens_between(0, tail)
     older = view.tokens_between(0, tail).tokens - older_results.tokens
     return Measurement(

@@ -845,9 +845,10 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def pressure(self) -> str:
         """Why the context has to be compacted, at any moment that the policy looks at; empty if it does not."""
-        moments: dict[Moment, None] = dict.fromkeys((*self.frame.policy.triggers, "before_call"))
-        reasons = (pressure(self.folded, self.frame, self.now(moment)) for moment in moments)
-        return next(filter(None, reasons), "")
+        for moment in dict.fromkeys((*self.frame.policy.triggers, "before_call")):
+            if reason := pressure(self.folded, self.frame, self.now(moment)):
+                return reason
+        return ""
 
     @property
     def measurement(self) -> Measurement:

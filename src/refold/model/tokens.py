@@ -104,7 +104,7 @@ class Usage(Struct, frozen=True, gc=False):
     @property
     def context(self) -> int:
         """The size of the window. The prompts of several turns in one call overlap, so only the last one counts."""
-        return self.last_prompt or self.prompt
+        return self.last_prompt or self.input + self.cache_read + self.cache_write
 
     def without(self, tokens: int) -> Usage:
         """The same call as if its prompt had so many tokens less."""
