@@ -546,7 +546,10 @@ class cancel_on_disconnect:  # noqa: N801  # reads as a verb: `async with cancel
 
 
 def header_texts(scope: Scope) -> list[tuple[str, str]]:
-    return [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
+    try:
+        return [(name.decode("latin-1"), value.decode()) for name, value in scope["headers"]]
+    except UnicodeDecodeError:
+        return [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
 
 
 def _text(value: bytes) -> str:

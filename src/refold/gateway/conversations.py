@@ -140,8 +140,11 @@ class SummaryWait:
 
     async def acquire(self, lock: asyncio.Lock) -> None:
         """Acquire a lock; the time until it is free counts."""
-        with self.counted():
+        began = time.monotonic()
+        try:
             await lock.acquire()
+        finally:
+            self.seconds += time.monotonic() - began
 
 
 class PreparedWindow(Struct, frozen=True, dict=True):

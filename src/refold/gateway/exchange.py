@@ -150,6 +150,9 @@ class Ticket:
         self.credentials, self.body, self.targets = credentials, body, targets
         self.handout = handout
         self.shape, self.owner = shape, owner
+        name = DIALECT_OF.get(path)
+        self.dialect: Dialect | None = DIALECTS[name] if name else None
+        """The format of the answer, if a model gives it."""
         self.plugins = active()
         self._filtered: tuple[bytes, FilteredRequest] | None = None
         """The last body that passed the filters of plugins, before and after."""
@@ -189,12 +192,6 @@ class Ticket:
         """Results of recalls that are stored with the reply."""
         self.summary_wait = SummaryWait()
         """How long the client's request has waited for summaries."""
-
-    @property
-    def dialect(self) -> Dialect | None:
-        """The format of the answer, if a model gives it."""
-        name = DIALECT_OF.get(self.path)
-        return DIALECTS[name] if name else None
 
     @property
     def is_stream(self) -> bool:
