@@ -69,7 +69,12 @@ def start_chain(key: bytes) -> bytes:
 
 def extend_chain(chain: bytes, message: Message, key: bytes) -> bytes:
     """The chain after one more message. A message without an identity leaves it unchanged."""
-    said = identity(message) or b""
+    return extend_by_identity(chain, identity(message), key)
+
+
+def extend_by_identity(chain: bytes, said: bytes | None, key: bytes) -> bytes:
+    """The chain after a message with this identity."""
+    said = said or b""
     for start in range(0, len(said), _DIGEST_BYTES):
         chain = _digest(chain + said[start : start + _DIGEST_BYTES], key)
     return chain

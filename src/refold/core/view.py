@@ -17,7 +17,7 @@ from typing import overload
 
 from msgspec import Struct, structs
 
-from refold.core.identity import extend_chain, start_chain
+from refold.core.identity import extend_by_identity, identity, start_chain
 from refold.core.verify import START, Calls, Progress, differs_in_results, finish, step
 from refold.model.dialect import Dialect
 from refold.model.message import Message, opening_span
@@ -77,7 +77,7 @@ _BEFORE = ViewEntry(Message("user", ()), 0, START, (), 0, 0, 0, 0)
 class ViewLog:
     """The append-only data that the views of one branch share."""
 
-    __slots__ = ("broken", "calls", "chains", "entries", "hashed", "messages", "starts")
+    __slots__ = ("broken", "calls", "chains", "entries", "hashed", "messages", "said", "starts")
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -92,6 +92,9 @@ class ViewLog:
         compared. Two threads that ask for the same hash store the same bytes."""
         self.hashed = 0
         """The number of messages of the last hash that was added, mostly the longest."""
+        self.said: tuple[int, Sequence[bytes | None]] = 0, ()
+        """The identities of some messages from an index on, until these are hashed: who added them knew them. One value, because
+        another thread may replace it."""
 
     def chain(self, size: int, key: bytes) -> bytes:
         """The hash over the first `size` messages."""
@@ -102,8 +105,12 @@ class ViewLog:
         if start > size:
             start = max((one for one in tuple(self.chains) if one <= size), default=0)
         chain = self.chains[start] if start else start_chain(key)
-        for message in self.messages[start:size]:
-            chain = extend_chain(chain, message, key)
+        first, said = self.said
+        for at, message in enumerate(self.messages[start:size], start):
+            is_known = first <= at < first + len(said)
+            chain = extend_by_identity(chain, said[at - first] if is_known else identity(message), key)
+        if size >= first + len(said):
+            self.said = 0, ()
         self.chains[size] = chain
         self.hashed = size
         return chain
@@ -246,6 +253,11 @@ class View(Struct, frozen=True, eq=False):
                 characters_to,
             )
         return structs.replace(self, log=new, end=new.entries[-1] if self.size else _BEFORE)
+
+    def note_identities(self, said: Sequence[bytes | None]) -> None:
+        """Note the identities of the last messages, so that they need not be computed again for a hash."""
+        if self.log is not None and 0 < len(said) <= self.size == len(self.log.entries):
+            self.log.said = self.size - len(said), said
 
     def prefix(self, size: int) -> View:
         """The view as it was with `size` messages."""
