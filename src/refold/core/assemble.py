@@ -295,7 +295,8 @@ def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
         return verify_window(window)
     refused = (found for found in own if is_refused(found, window.fixed.dialect))
     left = tuple(_moved(found, window) for found in refused if not _is_solved(found, window))
-    return (*verify((*window.before, *window.summaries), window.fixed.dialect), *left)
+    lead = (*window.before, *window.summaries)
+    return (*verify(lead, window.fixed.dialect), *left) if lead else left
 
 
 def _is_solved(found: Violation, window: Window) -> bool:

@@ -39,9 +39,14 @@ def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> in
 
 def share_of(share: float, whole: int) -> int:
     """The share of the whole, rounded down."""
-    fraction = exact(share)
+    numerator, denominator = _terms(share)
     # many times faster than multiplying the fraction
-    return fraction.numerator * whole // fraction.denominator
+    return numerator * whole // denominator
+
+
+@lru_cache(maxsize=256)
+def _terms(share: float) -> tuple[int, int]:
+    return exact(share).as_integer_ratio()
 
 
 def fraction_of(share: Share, window: int) -> float:

@@ -12,7 +12,7 @@ rare as possible. The best size follows from the prices.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil, sqrt
 
@@ -368,15 +368,15 @@ def _by_price(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     return ""
 
 
-def _price_point(folded: FoldedBranch, frame: Frame, wall: Wall) -> Iterator[int]:
+def _price_point(folded: FoldedBranch, frame: Frame, wall: Wall) -> tuple[int, ...]:
     """The size at which the prices say that compacting is cheaper than carrying the context along. It is not
-    below the size that a compaction aims at.
+    below the size that a compaction aims at. Empty if they say nothing.
     """
     if frame.prices is None or not frame.policy.by_price:
-        return
+        return ()
     growth = folded.whole / max(1, folded.replies)
     level = min(wall.target, wall.limit)
-    yield fold_at(wall.limit, level=level, growth=growth, prices=frame.prices)
+    return (fold_at(wall.limit, level=level, growth=growth, prices=frame.prices),)
 
 
 def fold_at(limit: int, *, level: int, growth: float, prices: Prices) -> int:

@@ -371,6 +371,8 @@ class View(Struct, frozen=True, eq=False):
             fixed_breakpoints=fixed_breakpoints,
         )
         indices = self.log.broken if self.log else []
+        if not indices:
+            return ending
         entries = (self._entries[index] for index in indices[: bisect_left(indices, self.size)])
         return (*(broken for entry in entries for broken in entry.violations), *ending)
 

@@ -681,7 +681,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def place(self) -> SummaryPlace:
-        return tuple(one.last for one in self.folded.summaries)
+        return tuple([one.last for one in self.folded.summaries])
 
     @property
     def text_size(self) -> int:
