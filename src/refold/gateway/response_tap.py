@@ -98,14 +98,12 @@ class Watcher:
         return self._stream.failure if self._stream else None
 
     def feed(self, chunk: bytes) -> None:
-        if self._stream is not None and not self._is_lost:
-            self._follow(self._stream, chunk)
-        elif self._dialect is not None and len(self._body) <= MAX_REPLY_BYTES:
-            self._body += chunk
-
-    def _follow(self, stream: StreamReader, chunk: bytes) -> None:
+        if self._stream is None or self._is_lost:
+            if self._dialect is not None and len(self._body) <= MAX_REPLY_BYTES:
+                self._body += chunk
+            return
         try:
-            deltas = stream.feed(chunk)
+            deltas = self._stream.feed(chunk)
         except Exception as error:  # noqa: BLE001  # no failure here may stop the bytes
             _log.error("a stream could not be read: %s", type(error).__name__)
             self._is_lost = True

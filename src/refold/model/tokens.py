@@ -32,7 +32,9 @@ class TokenCount(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, tokens: int, source: CountSource) -> TokenCount:
-        return cls(**{source: tokens})
+        if source == "counted":
+            return cls(0, tokens)
+        return cls(0, 0, tokens) if source == "estimated" else cls(tokens)
 
     @property
     def tokens(self) -> int:

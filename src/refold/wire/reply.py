@@ -119,8 +119,11 @@ def _output(report: _Report, prompt: int) -> tuple[int, int]:
 
 
 def _details(report: _Report, *names: str) -> _Report:
-    found = (report.get(name) for name in names)
-    return next((value for value in found if isinstance(value, Mapping)), {})
+    for name in names:
+        value = report.get(name)
+        if isinstance(value, (dict, Mapping)):  # a check for `dict` alone is many times as fast
+            return value
+    return {}
 
 
 def _count(report: _Report, *names: str) -> int:
