@@ -26,12 +26,14 @@ RATE = 250
 THREADS = "the store's threads"
 AREAS = (
     ("store", r"refold/stores/|refold/ports/|psycopg"),
-    ("recognition", r"refold/gateway/(recognition|conversations)\.py|refold/core/(reconcile|identity)"),
-    ("reading", r"refold/wire/|refold/gateway/(incoming|watching|limits)\.py|msgspec"),
-    ("HTTP out", r"aiohttp/|yarl/|multidict/|refold/gateway/(forwarding|relay|targets|outgoing)\.py"),
+    ("recognition", r"refold/gateway/(recognition|conversations)\.py|refold/core/identity"),
+    ("reading", r"refold/wire/|refold/gateway/(request|response_tap)\.py|msgspec"),
+    ("HTTP out", r"aiohttp/|yarl/|multidict/|refold/gateway/(exchange|upstreams|request_edits)\.py"),
     ("HTTP in", r"uvicorn/|starlette/|refold/gateway/"),
     ("engine", r"refold/"),
 )
+_STARTS = ("server.py:run", "server.py:_run", "gateway_process.py:main", "gateway_process.py:<module>")
+"""Frames of Refold below every other one: with no frame above them, the time is the event loop's."""
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
 
 
@@ -81,7 +83,7 @@ def _short(name: str) -> str:
 def _area(frames: list[str]) -> str:
     for frame in reversed(frames):
         for name, pattern in AREAS:
-            if re.search(pattern, frame) and not frame.endswith("serving.py:run"):
+            if re.search(pattern, frame) and not frame.endswith(_STARTS):
                 return name
     return "loop"
 

@@ -38,7 +38,7 @@ def plain(tokens: int) -> bytes:
 
 
 def events(tokens: int) -> list[bytes]:
-    """A stream, in the chunks that are sent."""
+    """A stream, in the pieces that are sent."""
     step = -(-len(SAID) // (CHUNKS - 3))
     texts = [SAID[at : at + step] for at in range(0, len(SAID), step)]
     said = [_event(b'{"role":"assistant","content":""}')]
@@ -46,8 +46,10 @@ def events(tokens: int) -> list[bytes]:
     used = b"{" + _ID % b"chat.completion.chunk" + b',"choices":[],' + _USED % (tokens, tokens + 60) + b"}"
     data = [*said, _event(b"{}", b'"stop"'), used, b"[DONE]"]
     chunks = [_chunk(b"data: " + one + b"\n\n") for one in data]
-    chunks[0] = _KEEP % (b"text/event-stream; charset=utf-8", b"transfer-encoding: chunked") + chunks[0]
-    return [*chunks[:-1], chunks[-1] + b"0\r\n\r\n"]
+    head = _KEEP % (b"text/event-stream; charset=utf-8", b"transfer-encoding: chunked")
+    # The opening event comes with the first word: a gateway may hold it back until then, and a pause between the two would
+    # count as its own time.
+    return [head + chunks[0] + chunks[1], *chunks[2:-1], chunks[-1] + b"0\r\n\r\n"]
 
 
 def _event(delta: bytes, finish: bytes = b"null") -> bytes:

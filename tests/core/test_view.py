@@ -3,6 +3,7 @@ import sys
 import pytest
 from msgspec import Raw
 
+from refold.core.identity import identity
 from refold.core.view import View
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Image, Message, Text, ToolCall, ToolResult, tool, user
@@ -152,6 +153,24 @@ def test_a_view_that_continues_what_the_provider_holds():
 def test_an_index_outside_of_the_view(index):
     with pytest.raises(IndexError):
         view_of("u a u a").prefix(3)[index]
+
+
+@pytest.mark.parametrize("asked", [(), (3,), (5,), (6,)])
+@pytest.mark.parametrize("known", [0, 1, 3, 6])
+def test_known_identities_change_no_chain(known, asked):
+    messages = talk("u a:x t:x a u a")
+    anew = View.of(messages, CHAT, FlatCounter(), key=b"key")
+    view = View.of(messages[: 6 - known], CHAT, FlatCounter(), key=b"key")
+    assert view.chain == anew.prefix(6 - known).chain
+
+    view = view.extend(messages[6 - known :])
+    view.note_identities([*map(identity, messages[6 - known :])])
+    for size in asked:
+        assert view.chain_at(size) == anew.chain_at(size)
+    more, other = view.append(user("more")), view.append(user("other"))
+    assert [one.chain for one in (view, more, other)] == [
+        one.chain for one in (anew, anew.append(user("more")), anew.append(user("other")))
+    ]
 
 
 def test_equal_content_under_another_key_has_another_chain():

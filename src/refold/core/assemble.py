@@ -184,9 +184,7 @@ def _without(end: str, text: str) -> str:
 @lru_cache(maxsize=16)
 def _imitation_of(end: str) -> re.Pattern[str]:
     """Pattern for an end marker in any case and width: every policy has one of its own, for all summaries."""
-    return re.compile(
-        r"\s{0,4}".join(_in_any_width(one) for one in end if not one.isspace()), re.IGNORECASE
-    )
+    return re.compile(r"\s{0,4}".join(_in_any_width(one) for one in end if not one.isspace()), re.IGNORECASE)
 
 
 def _in_any_width(character: str) -> str:
@@ -303,7 +301,8 @@ def broken_rules(window: Window, shown: View) -> tuple[Violation, ...]:
         return verify_window(window)
     refused = (found for found in own if is_refused(found, window.fixed.dialect))
     left = tuple(_moved(found, window) for found in refused if not _is_solved(found, window))
-    return (*verify((*window.before, *window.summaries), window.fixed.dialect), *left)
+    lead = (*window.before, *window.summaries)
+    return (*verify(lead, window.fixed.dialect), *left) if lead else left
 
 
 def _is_solved(found: Violation, window: Window) -> bool:

@@ -120,13 +120,18 @@ MOST_WALLS = 8
 
 def wall_of(frame: Frame, *, ratio: float = 1.0, limit: int | None = None, output: int | None = None) -> Wall:
     """The wall at a moment; `ratio`, `limit` and `output` as in `Now`."""
-    key = limit, output, ratio
-    found = frame.walls.get(key)
+    key, walls = (limit, output, ratio), frame.walls
+    found = walls.get(key)
     if found is None:
-        if len(frame.walls) >= MOST_WALLS:
-            frame.walls.clear()
-        found = frame.walls[key] = _wall(frame, ratio, limit, output)
+        if len(walls) >= MOST_WALLS:
+            walls.clear()
+        found = walls[key] = _wall(frame, ratio, limit, output)
     return found
+
+
+def wall_at(frame: Frame, now: Now) -> Wall:
+    """The wall at this moment."""
+    return wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output)
 
 
 def _wall(frame: Frame, ratio: float, most: int | None, output: int | None) -> Wall:
@@ -156,7 +161,7 @@ def limit_for(frame: Frame, now: Now, output: int | None = None) -> int:
     """Most tokens of input, in our count, if the request asks for `output`. The default is the lowest output
     allowed: nothing is summarised or shortened for an output that can be lowered instead.
     """
-    wall = wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output)
+    wall = wall_at(frame, now)
     if output is None or output == wall.output:
         return wall.limit
     return _counted(input_limit(frame.budget, output), now.ratio, now.limit)
@@ -169,7 +174,7 @@ def room_of(frame: Frame, now: Now) -> OutputRoom:
 
 def lowered_output(frame: Frame, now: Now) -> int:
     """The output that a request asks for if it does not fit with the budget's output."""
-    return wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output).output
+    return wall_at(frame, now).output
 
 
 def output_for(folded: FoldedBranch, frame: Frame, now: Now) -> int:
@@ -180,7 +185,7 @@ def output_for(folded: FoldedBranch, frame: Frame, now: Now) -> int:
 
 
 def fits(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
-    return size_of(folded, frame) <= limit_for(frame, now)
+    return size_of(folded, frame) <= wall_at(frame, now).limit
 
 
 def room_for(folded: FoldedBranch, frame: Frame, now: Now) -> Room:
@@ -217,7 +222,7 @@ def effective_for(frame: Frame, now: Now) -> int:
 
 def target_for(frame: Frame, now: Now) -> int:
     """The size to which a compaction should shrink the window."""
-    return wall_of(frame, ratio=now.ratio, limit=now.limit, output=now.output).target
+    return wall_at(frame, now).target
 
 
 OUTPUT_PART = 8

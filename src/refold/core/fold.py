@@ -309,9 +309,9 @@ class FoldedBranch(Struct, frozen=True, dict=True):
     def display(self, message: Message) -> FoldedBranch:
         """Show one more message, for the next original."""
         branch, shown = self.branch, self.shown
-        number = self.number(len(shown))
-        is_same_line = shown.log is branch.log or not len(shown)
-        if is_same_line and number == len(shown) and self.is_original(message, number):
+        number = self.number(shown.size)
+        is_same_line = shown.log is branch.log or not shown.size
+        if is_same_line and number == shown.size and self.is_original(message, number):
             return structs.replace(self, shown=branch.prefix(number + 1))
         last = branch.last
         known = last.tokens if last is not None and last.message is message else None
@@ -327,7 +327,7 @@ class FoldedBranch(Struct, frozen=True, dict=True):
     @property
     def size(self) -> int:
         """Number of originals in the branch."""
-        return self.origin + len(self.branch)
+        return self.origin + self.branch.size
 
     @property
     def asking(self) -> int:
@@ -338,7 +338,7 @@ class FoldedBranch(Struct, frozen=True, dict=True):
     @property
     def whole(self) -> int:
         """Tokens of all originals."""
-        return self.told + self.branch.tokens_before(self.branch.size)
+        return self.told + self.branch.end.tokens_to
 
     def original(self, number: int) -> ViewEntry:
         """The original with this number; it must be held in `branch`."""
@@ -390,8 +390,10 @@ class FoldedBranch(Struct, frozen=True, dict=True):
     def bridges(self) -> int:
         """Number of user messages that the dialect requires to be inserted."""
         view, first = self.shown, self.opening
-        is_parted = first < len(view) and needs_bridge(view[first].message, view.dialect, self.lead)
-        return is_parted + (len(view) > 0 and is_led_in(view[0].message, view.dialect, self.lead))
+        if first >= view.size:
+            return int(view.size > 0 and is_led_in(view[0].message, view.dialect, self.lead))
+        is_parted = needs_bridge(view[first].message, view.dialect, self.lead)
+        return is_parted + is_led_in(view[0].message, view.dialect, self.lead)
 
     @property
     def is_turn_over(self) -> bool:
@@ -571,7 +573,7 @@ class FoldedBranch(Struct, frozen=True, dict=True):
     @cached_property
     def tokens(self) -> int:
         """Tokens of summaries and messages."""
-        return self.lead.tokens + self.shown.tokens_before(self.shown.size)
+        return self.lead.tokens + self.shown.end.tokens_to
 
 
 def unread_by_model(summary: Summary, previous: Summary | None, folded: FoldedBranch, first: int) -> Summary:

@@ -38,6 +38,9 @@ _PERSON = f"refold-id-{VERSION}".encode()
 def identity(message: Message) -> bytes | None:
     """The concatenated hashes of the message's parts; None if it has no content that clients reliably repeat."""
     role = "user" if message.role == "tool" else message.role  # text beside a result is the user's
+    if len(message.parts) == 1:  # as in most messages
+        only = _identity_of_part(message.parts[0])
+        return None if only is None else _hash(("tool" if only[0] == "result" else role, only))
     said = (part for part in map(_identity_of_part, message.parts) if part is not None)
     return b"".join([_hash(("tool" if part[0] == "result" else role, part)) for part in said]) or None
 
@@ -66,7 +69,12 @@ def start_chain(key: bytes) -> bytes:
 
 def extend_chain(chain: bytes, message: Message, key: bytes) -> bytes:
     """The chain after one more message. A message without an identity leaves it unchanged."""
-    said = identity(message) or b""
+    return extend_by_identity(chain, identity(message), key)
+
+
+def extend_by_identity(chain: bytes, said: bytes | None, key: bytes) -> bytes:
+    """The chain after a message with this identity."""
+    said = said or b""
     for start in range(0, len(said), _DIGEST_BYTES):
         chain = _digest(chain + said[start : start + _DIGEST_BYTES], key)
     return chain

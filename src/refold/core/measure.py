@@ -162,9 +162,9 @@ def measure(view: View, cost: FixedCost, budget: Budget, *, summary: TokenCount 
     `input` is the part that the next call adds: everything after the last assistant message. `tail` is the
     rest of the active turn. Older tool results are a region of their own, because they are reduced first.
     """
-    size = len(view)
+    size, starts = view.size, view.turn_starts
     new = _input_start(view)
-    tail = min(view.turn_starts[-1], new) if view.turn_starts else new
+    tail = min(starts[-1], new) if starts else new
     older_results = view.result_tokens_between(0, tail)
     older = view.tokens_between(0, tail).tokens - older_results.tokens
     return Measurement(
@@ -193,17 +193,18 @@ def anchor(usage: Usage | None, view: View, *, counted: int) -> Anchor | None:
 
     None if nothing was reported, or if the report is far from our own count of the prompt.
     """
-    if usage is None or usage.context <= 0:
+    context = usage.context if usage is not None else 0
+    if context <= 0:
         return None
     low, high = RATIO_RANGE
-    if counted > 0 and not low * counted <= usage.context <= high * counted:
+    if counted > 0 and not low * counted <= context <= high * counted:
         return None
-    return Anchor(usage.context, len(view), view.chain)
+    return Anchor(context, view.size, view.chain)
 
 
 def holds(last: Anchor, view: View) -> bool:
     """True if the view begins with the anchor's history. After an undo or a fork it does not."""
-    return last.messages <= len(view) and view.prefix(last.messages).chain == last.chain
+    return last.messages <= view.size and view.chain_at(last.messages) == last.chain
 
 
 def backfill(before: Usage, after: Usage, counted: Sequence[int]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ rare as possible. The best size follows from the prices.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil, sqrt
 
@@ -22,11 +22,12 @@ from refold.core.budget import (
     Frame,
     NewTopic,
     Now,
+    Wall,
     fits,
     limit_for,
     lowered_output,
     size_of,
-    target_for,
+    wall_at,
 )
 from refold.core.fold import FoldedBranch
 from refold.core.policy import (
@@ -236,8 +237,9 @@ def has_rule(policy: Policy, moment: Moment) -> bool:
     """Whether the policy has a rule for this moment. Without one, nothing is due then, except that a window
     must fit before a call.
     """
-    own = any(trigger.moment == moment for trigger in policy.plugin_triggers)
-    return own or moment in policy.triggers or moment in policy.reduce_at
+    if moment in policy.triggers or moment in policy.reduce_at:
+        return True
+    return bool(policy.plugin_triggers) and any(one.moment == moment for one in policy.plugin_triggers)
 
 
 def reason_to_act(folded: FoldedBranch, frame: Frame, now: Now) -> str:
@@ -302,8 +304,10 @@ def _wanted(folded: FoldedBranch, frame: Frame, now: Now) -> str:
 
 def _triggered(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     """The reason by the trigger of this moment, or by one of a plugin, if the policy has one."""
-    rules = frame.policy.triggers
-    own = [one for one in frame.policy.plugin_triggers if one.moment == now.moment]
+    policy, rules = frame.policy, frame.policy.triggers
+    own = (
+        [one for one in policy.plugin_triggers if one.moment == now.moment] if policy.plugin_triggers else []
+    )
     if now.moment not in rules and not own:
         return ""
     facts = _facts(folded, frame, now)
@@ -315,15 +319,16 @@ def fold_point(folded: FoldedBranch, frame: Frame, now: Now) -> int:
     if now.largest_output > frame.budget.max_output:
         budget = structs.replace(frame.budget, max_output=now.largest_output)
         frame = structs.replace(frame, budget=budget)
+    wall = wall_at(frame, now)
     if not frame.policy.triggers:
-        return min((limit_for(frame, now), *_price_point(folded, frame, now)))
+        return min((wall.limit, *_price_point(folded, frame, wall)))
     facts, size = _facts(folded, frame, now), size_of(folded, frame)
     # Triggers compare the provider's tokens, so their thresholds are converted to ours.
     ratio = Fraction(facts.tokens, size) if facts.tokens > 0 and size > 0 else exact(now.ratio)
     rules = frame.policy.triggers.values()
     found = [one for rule in rules if (one := _threshold(rule, facts)) is not None]
     points = [max(0, int(one / ratio)) for one in found]
-    return min((limit_for(frame, now), *points, *_price_point(folded, frame, now)))
+    return min((wall.limit, *points, *_price_point(folded, frame, wall)))
 
 
 def _facts(folded: FoldedBranch, frame: Frame, now: Now) -> TriggerFacts:
@@ -361,25 +366,25 @@ def _by_price(folded: FoldedBranch, frame: Frame, now: Now) -> str:
     """The reason if compacting now is cheaper than carrying the whole context along."""
     if now.moment != "before_call" or not frame.policy.by_price:
         return ""
-    size = size_of(folded, frame)
-    if size <= min(target_for(frame, now), limit_for(frame, now)):
+    size, wall = size_of(folded, frame), wall_at(frame, now)
+    if size <= min(wall.target, wall.limit):
         return ""  # as small as a compaction would make it
-    for best in _price_point(folded, frame, now):
+    for best in _price_point(folded, frame, wall):
         if size > best:
             shown, least = _reported(size, now), int(best * now.ratio)
             return f"{shown:,} tokens cost more to carry along than to fold, from {least:,}"
     return ""
 
 
-def _price_point(folded: FoldedBranch, frame: Frame, now: Now) -> Iterator[int]:
+def _price_point(folded: FoldedBranch, frame: Frame, wall: Wall) -> tuple[int, ...]:
     """The size at which the prices say that compacting is cheaper than carrying the context along. It is not
-    below the size that a compaction aims at.
+    below the size that a compaction aims at. Empty if they say nothing.
     """
     if frame.prices is None or not frame.policy.by_price:
-        return
-    limit = limit_for(frame, now)
+        return ()
     growth = folded.whole / max(1, folded.replies)
-    yield fold_at(limit, level=min(target_for(frame, now), limit), growth=growth, prices=frame.prices)
+    level = min(wall.target, wall.limit)
+    return (fold_at(wall.limit, level=level, growth=growth, prices=frame.prices),)
 
 
 def fold_at(limit: int, *, level: int, growth: float, prices: Prices) -> int:
@@ -389,10 +394,10 @@ def fold_at(limit: int, *, level: int, growth: float, prices: Prices) -> int:
     compactions. Each of them reads half of the growth on average; each compaction writes `level` again.
     The sum is smallest if both are equal.
     """
-    extra = max(0.0, prices.write - prices.read)
-    if prices.read <= 0:
+    extra, read = max(0.0, prices.write - prices.read), prices.read
+    if read <= 0:
         return limit
-    best = level + sqrt(2 * extra / prices.read * level * max(0.0, growth))
+    best = level + sqrt(2 * extra / read * level * max(0.0, growth))
     least = level + LEAST_GROWTH * (limit - level)
     return int(min(limit, max(best, least)))
 

@@ -18,7 +18,7 @@ from typing import overload
 
 from msgspec import Struct, structs
 
-from refold.core.identity import extend_chain, start_chain
+from refold.core.identity import extend_by_identity, identity, start_chain
 from refold.core.verify import START, Calls, Progress, differs_in_results, finish, step
 from refold.model.dialect import Dialect
 from refold.model.message import Message, opening_span
@@ -78,7 +78,7 @@ _BEFORE = ViewEntry(Message("user", ()), 0, START, (), 0, 0, 0, 0)
 class ViewLog:
     """The append-only data that the views of one branch share."""
 
-    __slots__ = ("broken", "calls", "chains", "entries", "hashed", "messages", "starts")
+    __slots__ = ("broken", "calls", "chains", "entries", "hashed", "messages", "said", "starts")
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -93,6 +93,9 @@ class ViewLog:
         compared. Two threads that ask for the same hash store the same bytes."""
         self.hashed = 0
         """The number of messages of the last hash that was added, mostly the longest."""
+        self.said: tuple[int, Sequence[bytes | None]] = 0, ()
+        """The identities of some messages from an index on, until these are hashed: who added them knew them. One value, because
+        another thread may replace it."""
 
     def chain(self, size: int, key: bytes) -> bytes:
         """The hash over the first `size` messages."""
@@ -103,8 +106,12 @@ class ViewLog:
         if start > size:
             start = max((one for one in tuple(self.chains) if one <= size), default=0)
         chain = self.chains[start] if start else start_chain(key)
-        for message in self.messages[start:size]:
-            chain = extend_chain(chain, message, key)
+        first, said = self.said
+        for at, message in enumerate(self.messages[start:size], start):
+            is_known = first <= at < first + len(said)
+            chain = extend_by_identity(chain, said[at - first] if is_known else identity(message), key)
+        if size >= first + len(said):
+            self.said = 0, ()
         self.chains[size] = chain
         self.hashed = size
         return chain
@@ -174,6 +181,8 @@ class View(Struct, frozen=True, eq=False):
     """The provider holds earlier messages that are not here: a result may answer a call of those."""
     size: int = 0
     log: ViewLog | None = None
+    end: ViewEntry = _BEFORE
+    """The last entry, with the totals of all; before the first message, one whose totals are zero."""
 
     @classmethod
     def of(
@@ -204,7 +213,7 @@ class View(Struct, frozen=True, eq=False):
                 log.broken.append(len(log.entries))
             log.entries.append(last)
             log.messages.append(message)
-        return structs.replace(self, log=log, size=len(log.entries))
+        return structs.replace(self, log=log, size=len(log.entries), end=last)
 
     def with_messages(self, messages: Sequence[Message], tokens: Sequence[int]) -> View:
         """A separate view of these messages, whose counts are `tokens`.
@@ -242,11 +251,19 @@ class View(Struct, frozen=True, eq=False):
                 known.turns_to,
                 characters_to,
             )
-        return structs.replace(self, log=new)
+        return structs.replace(self, log=new, end=new.entries[-1] if self.size else _BEFORE)
+
+    def note_identities(self, said: Sequence[bytes | None]) -> None:
+        """Note the identities of the last messages, so that they need not be computed again for a hash."""
+        if self.log is not None and 0 < len(said) <= self.size == len(self.log.entries):
+            self.log.said = self.size - len(said), said
 
     def prefix(self, size: int) -> View:
         """The view as it was with `size` messages."""
-        return structs.replace(self, size=max(0, min(size, self.size)))
+        if size >= self.size:
+            return self
+        size = max(0, size)
+        return structs.replace(self, size=size, end=self._entries[size - 1] if size else _BEFORE)
 
     def __len__(self) -> int:
         return self.size
@@ -254,7 +271,8 @@ class View(Struct, frozen=True, eq=False):
     def __getitem__(self, index: int) -> ViewEntry:
         if not -self.size <= index < self.size:
             raise IndexError(index)
-        return self._entries[index if index >= 0 else index + self.size]
+        assert self.log is not None
+        return self.log.entries[index if index >= 0 else index + self.size]
 
     def __iter__(self) -> Iterator[ViewEntry]:
         return islice(self._entries, self.size)
@@ -278,21 +296,25 @@ class View(Struct, frozen=True, eq=False):
 
     @property
     def last(self) -> ViewEntry | None:
-        return self._entries[self.size - 1] if self.size else None
+        return self.end if self.size else None
 
     @property
     def characters(self) -> int:
         """Characters of text in all messages together."""
-        return self.last.characters_to if self.last else 0
+        return self.end.characters_to
 
     @property
     def turn_starts(self) -> Sequence[int]:
-        return Starts(self.log.starts, self.last.turns_to) if self.log and self.last else ()
+        return Starts(self.log.starts, self.end.turns_to) if self.log else ()
 
     @property
     def chain(self) -> bytes:
         """Hash over all messages so far."""
-        return self.log.chain(self.size, self.key) if self.log else start_chain(self.key)
+        return self.chain_at(self.size)
+
+    def chain_at(self, size: int) -> bytes:
+        """Hash over the first `size` messages."""
+        return self.log.chain(size, self.key) if self.log else start_chain(self.key)
 
     @property
     def compaction_span(self) -> range:
@@ -303,7 +325,7 @@ class View(Struct, frozen=True, eq=False):
     @property
     def progress(self) -> Progress:
         """Verification state after the last message."""
-        return self.progress_at(self.size)
+        return self.end.progress
 
     def progress_at(self, index: int) -> Progress:
         """Verification state before the message at `index`."""
@@ -323,7 +345,8 @@ class View(Struct, frozen=True, eq=False):
         return TokenCount.of(self.tokens_before(stop) - self.tokens_before(start), self.counter.source)
 
     def tokens_before(self, index: int) -> int:
-        index = min(index, self.size)
+        if index >= self.size:
+            return self.end.tokens_to
         return self._entries[index - 1].tokens_to if index > 0 else 0
 
     def result_tokens_between(self, start: int, stop: int) -> TokenCount:
@@ -347,6 +370,8 @@ class View(Struct, frozen=True, eq=False):
             fixed_breakpoints=fixed_breakpoints,
         )
         indices = self.log.broken if self.log else []
+        if not indices:
+            return ending
         entries = (self._entries[index] for index in indices[: bisect_left(indices, self.size)])
         return (*(broken for entry in entries for broken in entry.violations), *ending)
 

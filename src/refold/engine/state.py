@@ -438,8 +438,9 @@ class Limits(Struct, frozen=True):
 
     @property
     def limit(self) -> int | None:
-        known = (limit for limit in (self.own, self.for_turn, self.tried) if limit is not None)
-        return min(known, default=None)
+        if self.own is self.for_turn is self.tried is None:
+            return None
+        return min(limit for limit in (self.own, self.for_turn, self.tried) if limit is not None)
 
     def budget(self, given: Budget) -> Budget:
         """Return the budget that holds now. In the current call the stated window holds in any case; later
@@ -683,7 +684,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def place(self) -> SummaryPlace:
-        return tuple(one.last for one in self.folded.summaries)
+        return tuple([one.last for one in self.folded.summaries])
 
     @property
     def text_size(self) -> int:
@@ -822,7 +823,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
         ratio = (self.meter.ratio or 1.0) if is_only_reported else self.ratio
         if last is None or not self.is_reported:
             return ratio, 0.0
-        since = shown.tokens_before(len(shown)) - shown.tokens_before(last.messages)
+        since = shown.end.tokens_to - shown.tokens_before(last.messages)
         return ratio, last.prompt - (size_of(self.folded, self.frame) - since) * ratio
 
     @property
@@ -847,9 +848,10 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def pressure(self) -> str:
         """Why the context has to be compacted, at any moment that the policy looks at; empty if it does not."""
-        moments: dict[Moment, None] = dict.fromkeys((*self.frame.policy.triggers, "before_call"))
-        reasons = (pressure(self.folded, self.frame, self.now(moment)) for moment in moments)
-        return next(filter(None, reasons), "")
+        for moment in dict.fromkeys((*self.frame.policy.triggers, "before_call")):
+            if reason := pressure(self.folded, self.frame, self.now(moment)):
+                return reason
+        return ""
 
     @property
     def measurement(self) -> Measurement:
@@ -1027,7 +1029,7 @@ class State(Struct, frozen=True, kw_only=True, dict=True):
             return None
         if policy.measure == "reported":
             return last.prompt
-        since = shown.tokens_before(len(shown)) - shown.tokens_before(last.messages)
+        since = shown.end.tokens_to - shown.tokens_before(last.messages)
         return last.prompt + round(since * self.ratio)
 
 

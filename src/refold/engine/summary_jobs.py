@@ -1206,14 +1206,12 @@ class Breaker:
         """Why no model may be asked; empty if one may be."""
         if self._max_spend is not None and self.spent >= self._max_spend:
             return OUT_OF_MONEY
+        if self.failures < MAX_FAILURES:
+            return ""
         # A clock that was set back must not make the pause longer.
         is_resting = 0 <= self._journal.clock() - self._failed_at < REST_S
-        is_open = self.failures >= MAX_FAILURES and is_resting
-        return (
-            f"the model was not asked: it failed {self.failures} times in a row, and rests for a while"
-            if is_open
-            else ""
-        )
+        text = f"the model was not asked: it failed {self.failures} times in a row, and rests for a while"
+        return text if is_resting else ""
 
     async def may_ask(self) -> bool:
         """Read the figures, and return whether a model may be asked. Call it before every request."""

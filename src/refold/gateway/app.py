@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -234,17 +234,16 @@ class Gateway:
         """Serve one request below `/v1/`. An error before an upstream has answered is sent in the client's
         format.
         """
-        speaks_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
-        shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
+        shape = shape_of(scope["path"], speaks_anthropic=b"anthropic-version" in dict(scope["headers"]))
         call_id, began, status = self._new_id(), time.perf_counter(), 0
         tickets: list[Ticket] = []
         is_traced = self._telemetry and scope["method"] == "POST" and scope["path"] in DIALECT_OF
         span = self._telemetry.begin(scope, call_id) if self._telemetry and is_traced else None
 
-        async def send_and_keep_status(message: Message) -> None:
+        def send_and_keep_status(message: Message) -> Awaitable[None]:
             nonlocal status
             status = message.get("status", status)
-            await send(message)
+            return send(message)
 
         try:
             check_path(scope["path"])
@@ -286,28 +285,16 @@ class Gateway:
         owner = (scope.get("state") or {}).get("owner", "")
         with self.admission.enter(owner, content_length(scope["headers"])) as place:
             body = await read_body(scope, receive, max_bytes=limits.max_body_mb * MIB, count=place.grow)
-            await self._answer(scope, body, receive, send, shape, call_id, tickets)
-
-    async def _answer(
-        self,
-        scope: Scope,
-        body: bytes,
-        receive: Receive,
-        send: Send,
-        shape: Shape,
-        call_id: str,
-        tickets: list[Ticket],
-    ) -> None:
-        path = scope["path"]
-        if path == upstreams.PATH and scope["method"] == "GET" and len(self.targets) > 1:
-            await self._list_models(scope, send, is_anthropic=shape == "anthropic")
-            return
-        began = time.perf_counter()
-        ticket = await self._ticket(scope, body, path, shape, call_id)
-        ticket.added_s = time.perf_counter() - began
-        tickets.append(ticket)
-        async with cancel_on_disconnect(receive):
-            await self._relay.serve(ticket, send)
+            path = scope["path"]
+            if path == upstreams.PATH and scope["method"] == "GET" and len(self.targets) > 1:
+                await self._list_models(scope, send, is_anthropic=shape == "anthropic")
+                return
+            began = time.perf_counter()
+            ticket = await self._ticket(scope, body, path, shape, call_id)
+            ticket.added_s = time.perf_counter() - began
+            tickets.append(ticket)
+            async with cancel_on_disconnect(receive):
+                await self._relay.serve(ticket, send)
 
     async def _list_models(self, scope: Scope, send: Send, *, is_anthropic: bool) -> None:
         wanted = "anthropic" if is_anthropic else "chat"
@@ -559,7 +546,10 @@ class cancel_on_disconnect:  # noqa: N801  # reads as a verb: `async with cancel
 
 
 def header_texts(scope: Scope) -> list[tuple[str, str]]:
-    return [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
+    try:
+        return [(name.decode("latin-1"), value.decode()) for name, value in scope["headers"]]
+    except UnicodeDecodeError:
+        return [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
 
 
 def _text(value: bytes) -> str:

@@ -115,11 +115,14 @@ MAX_REMEMBERED = 1_024
 """Size of the cache of verified keys; a further key evicts the oldest."""
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9_][a-z0-9._-]{0,252}))(?::[0-9]{1,5})?")
+_OF_PAGES = frozenset((b"origin", b"sec-fetch-site"))
+"""Headers that a browser adds to the requests of a web page."""
 _OWN_SITE = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` for requests from our own pages, and for typed addresses."""
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
 """Headers that proxies add: the client is then not on this machine, although the connection is local."""
 _KEY_BYTES = re.compile(KEY.pattern.encode())
+_KEY_HEADERS = frozenset((b"x-refold-key", b"x-api-key", b"authorization"))
 _BEARER = re.compile(rb"bearer +(rf_\S*) *", re.IGNORECASE)
 
 
@@ -163,14 +166,15 @@ def check_source(rules: Rules, scope: Scope) -> None:
         raise AccessError(
             "the target of the request is not a path", hint="the gateway is not a forward proxy"
         )
-    hosts, origins, sites = (_values(scope, name) for name in (b"host", b"origin", b"sec-fetch-site"))
+    hosts = _values(scope, b"host")
     if len(hosts) != 1 or not is_own_host(rules, hosts[0]):
         raise AccessError(
             "the Host of the request is not a name of this gateway",
             hint="call it by its address or as localhost, or declare the name in server.names",
         )
-    if not (origins or sites):
+    if _OF_PAGES.isdisjoint(dict(scope["headers"])):
         return  # a program, and no web page
+    origins, sites = _values(scope, b"origin"), _values(scope, b"sec-fetch-site")
     ours = {f"http://{hosts[0]}", f"https://{hosts[0]}"}
     if not (ours.issuperset(origins) and _OWN_SITE.issuperset(sites)):
         raise AccessError(
@@ -202,7 +206,7 @@ def take_keys(headers: Iterable[Header]) -> tuple[frozenset[str], list[Header]]:
     """The Refold keys that a client presents, and its headers without them."""
     presented, left = set[str](), list[Header]()
     for name, value in headers:
-        shown = _presented(name, value)
+        shown = _presented(name, value) if name in _KEY_HEADERS else None
         if shown is not None:
             presented.add(shown.decode("latin-1"))
         elif not _KEY_BYTES.search(value):
@@ -317,26 +321,13 @@ class Access:
         self._browsers = browsers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._serve(scope, receive, send)
-        else:
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await (self._app(scope, receive, send) if scope["type"] == "lifespan" else _close(receive, send))
+            return
         try:
             admitted = await self._admit(scope)
         except RefoldError as error:
-            log_store_failure(error)
-            speaks_anthropic = bool(_values(scope, b"anthropic-version"))
-            shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
-            response = answer(error, shape)
-            path = "(a path with a key)" if KEY.search(scope["path"]) else scope["path"]
-            refused = facts(status=response.status, error=type(error).__name__)
-            _log.warning("%s %s", scope["method"], path, extra=refused)
-            await send_answer(send, response)
+            await _refuse(scope, send, error)
             return
         await self._app(admitted, receive, send)
 
@@ -382,6 +373,23 @@ class Access:
         return OWNER, "", True
 
 
+async def _close(receive: Receive, send: Send) -> None:
+    """Refuse a WebSocket."""
+    await receive()
+    await send({"type": "websocket.close", "code": 1008})
+
+
+async def _refuse(scope: Scope, send: Send, error: RefoldError) -> None:
+    log_store_failure(error)
+    speaks_anthropic = bool(_values(scope, b"anthropic-version"))
+    shape = shape_of(scope["path"], speaks_anthropic=speaks_anthropic)
+    response = answer(error, shape)
+    path = "(a path with a key)" if KEY.search(scope["path"]) else scope["path"]
+    refused = facts(status=response.status, error=type(error).__name__)
+    _log.warning("%s %s", scope["method"], path, extra=refused)
+    await send_answer(send, response)
+
+
 async def send_answer(send: Send, response: ErrorResponse) -> None:
     headers = [
         (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in response.headers
@@ -401,7 +409,7 @@ def _has_dot_segments(path: str) -> bool:
 def _check_nearby(scope: Scope) -> None:
     """Without keys, accept only requests from this machine."""
     client = scope.get("client")
-    is_passed_on = any(name in _FORWARDED for name, _ in scope["headers"])
+    is_passed_on = not _FORWARDED.isdisjoint(dict(scope["headers"]))
     if client is None or not is_local(client[0]) or is_passed_on:
         raise AccessError(
             "without a key the gateway serves this machine only",

@@ -144,8 +144,11 @@ class SummaryWait:
 
     async def acquire(self, lock: asyncio.Lock) -> None:
         """Acquire a lock; the time until it is free counts."""
-        with self.counted():
+        began = time.monotonic()
+        try:
             await lock.acquire()
+        finally:
+            self.seconds += time.monotonic() - began
 
 
 class PreparedWindow(Struct, frozen=True, dict=True):
@@ -260,13 +263,14 @@ class LiveBranch:
         hashes: Sequence[bytes],
         request: RequestTerms,
         *,
+        identities: Sequence[bytes | None] = (),
         claims: bytes = b"",
         text_size: int = 0,
         wait: SummaryWait,
     ) -> PreparedWindow:
-        """Add the new messages of a request after the first `size` messages and make its window. `claims` is
-        the hash that no other branch may hold, see `Batch.claims`; `text_size` is the size of the request's
-        text; `wait` counts its time for summaries.
+        """Add the new messages of a request after the first `size` messages and make its window. `identities` are
+        those of the messages, as far as they are known; `claims` is the hash that no other branch may hold, see
+        `Batch.claims`; `text_size` is the size of the request's text; `wait` counts its time for summaries.
 
         Raises:
             Moved: the branch has another number of messages.
@@ -282,6 +286,8 @@ class LiveBranch:
             if state.size != expected:
                 raise Moved
             done = actions.take_request(state, new, request)
+            if new:
+                done.state.folded.branch.note_identities(identities)
             made = made_of(state, done)
             return done
 
@@ -785,7 +791,7 @@ class OwnerConversations:
         array, is_unread = line.history.array, known < seen.first
         text_size = len(incoming.body) + len(array)
 
-        def read_new() -> tuple[FixedFields, tuple[Message, ...], dict[int, Message]]:
+        def read_new() -> tuple[FixedFields, tuple[Message, ...], Sequence[bytes | None], dict[int, Message]]:
             # If not all messages that are new to this branch were read, read the whole list again.
             whole = self.read(incoming, array) if is_unread else seen
             new = whole.since(known, incoming.dialect)
@@ -796,11 +802,11 @@ class OwnerConversations:
                 server=server_of(settings.url),
                 alternates=settings.alternates,
             )
-            return fixed, new, line.with_compactions(incoming.dialect)
+            return fixed, new, whole.identities_since(known), line.with_compactions(incoming.dialect)
 
         instructions = len(incoming.body) - len(array) + line.leading
         size_read = instructions + (len(array) if is_unread else line.bytes_after(known))
-        fixed, new, compactions = await run_text_act(size_read, read_new)
+        fixed, new, identities, compactions = await run_text_act(size_read, read_new)
         budget = _budget(
             settings.model,
             settings.window,
@@ -837,6 +843,7 @@ class OwnerConversations:
                 new[first:],
                 hashes[first:],
                 request,
+                identities=identities[first:],
                 claims=claims,
                 text_size=size_read,
                 wait=wait,

@@ -87,7 +87,7 @@ from refold.plugins.filters import (
 from refold.plugins.plugin import FilterResponse
 from refold.plugins.registry import active
 from refold.ports.records import Delivery
-from refold.text_work import run_text_act, run_text_work
+from refold.text_work import is_long, run_text_act, run_text_work
 from refold.upstreams.provider import server_of
 from refold.wire.json_codec import FIELDS, ITEMS
 from refold.wire.request import beta_for, with_beta
@@ -150,6 +150,9 @@ class Ticket:
         self.credentials, self.body, self.targets = credentials, body, targets
         self.handout = handout
         self.shape, self.owner = shape, owner
+        name = DIALECT_OF.get(path)
+        self.dialect: Dialect | None = DIALECTS[name] if name else None
+        """The format of the answer, if a model gives it."""
         self.plugins = active()
         self._filtered: tuple[bytes, FilteredRequest] | None = None
         """The last body that passed the filters of plugins, before and after."""
@@ -189,12 +192,6 @@ class Ticket:
         """Results of recalls that are stored with the reply."""
         self.summary_wait = SummaryWait()
         """How long the client's request has waited for summaries."""
-
-    @property
-    def dialect(self) -> Dialect | None:
-        """The format of the answer, if a model gives it."""
-        name = DIALECT_OF.get(self.path)
-        return DIALECTS[name] if name else None
 
     @property
     def is_stream(self) -> bool:
@@ -590,7 +587,10 @@ class UpstreamAnswer(Struct):
         if chunk:
             self.held.append(chunk)  # before the await: a cancelled caller still has the chunk
             size = self.watcher.pending + len(chunk) if self.watcher.is_stream else 0
-            await run_text_act(size, self.watcher.feed, chunk)
+            if is_long(size):
+                await run_text_act(size, self.watcher.feed, chunk)
+            else:
+                self.watcher.feed(chunk)
         return len(chunk)
 
     def let_through(self, chunk: bytes) -> bytes:
@@ -1007,7 +1007,7 @@ class Relay:
                     if watcher.is_over or coming.is_ended:
                         await ticket.keep(watcher, response.status)
                         await ticket.filter_answer(watcher, response.status)
-                    await _send_chunk(send, chunk)
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except _BROKEN as error:
             problem = _unavailable(coming.target, error)
         except PluginError as error:
@@ -1054,7 +1054,8 @@ class Relay:
                 await coming.read()
             held = coming.held.pop() if holds_last and coming.held and not coming.is_ended else b""
             # Events that were read together leave together: the watcher has seen them all, so it may be at the end already.
-            ready = [b"".join(coming.held)] if coming.watcher.is_stream else coming.held
+            is_joint = coming.watcher.is_stream and len(coming.held) > 1
+            ready = [b"".join(coming.held)] if is_joint else coming.held
             for chunk in ready:
                 if allowed := coming.let_through(chunk):
                     yield allowed

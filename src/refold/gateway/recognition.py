@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from refold.core.identity import extend_chain, start_chain
+from refold.core.identity import extend_by_identity, identity, start_chain
 from refold.gateway.admission import return_free_memory
 from refold.model.dialect import Dialect
 from refold.model.message import Message, holds_compaction
@@ -118,6 +118,12 @@ class DecodedLine(Struct, frozen=True):
     line: Line
     first: int
     messages: tuple[Message, ...]
+    identities: tuple[bytes | None, ...] = ()
+    """The identity of each of these messages, from which the hashes were computed."""
+
+    def identities_since(self, known: int) -> tuple[bytes | None, ...]:
+        """The identities of the messages from number `known` on; none if some of them were not read."""
+        return self.identities[known - self.first :] if known >= self.first else ()
 
     def since(self, known: int, dialect: Dialect) -> tuple[Message, ...]:
         """The messages from number `known` on. A decoded message keeps all the bytes it was decoded from in
@@ -172,13 +178,14 @@ def read_line(
     if before is None or reading.known <= before.offset:
         return _read_all(read_history(array, dialect) if reading.known else reading, dialect, key)
     known = reading.known - before.offset
-    hashes = (*before.hashes[:known], *_chained(before.hashes[known - 1], reading.messages, key))
+    said = tuple(map(identity, reading.messages))
+    hashes = (*before.hashes[:known], *_chained(before.hashes[known - 1], said, key))
     is_replied = before.replied is not None and before.replied < known
     replied = before.replied if is_replied else _first_reply(reading.messages, known)
     earlier = tuple(number for number in before.compactions if number < known)
     compactions = (*earlier, *_compactions(reading.messages, known))
     return DecodedLine(
-        Line(reading.history, before.offset, hashes, replied, compactions), known, reading.messages
+        Line(reading.history, before.offset, hashes, replied, compactions), known, reading.messages, said
     )
 
 
@@ -186,14 +193,15 @@ def _read_all(reading: Reading, dialect: Dialect, key: bytes) -> DecodedLine:
     items = reading.messages
     offset = _count_leading(items) if dialect.name != "anthropic" else 0
     messages = items[offset:]
-    hashes = tuple(_chained(start_chain(key), messages, key))
+    said = tuple(map(identity, messages))
+    hashes = tuple(_chained(start_chain(key), said, key))
     replied, compactions = _first_reply(messages, 0), tuple(_compactions(messages, 0))
-    return DecodedLine(Line(reading.history, offset, hashes, replied, compactions), 0, messages)
+    return DecodedLine(Line(reading.history, offset, hashes, replied, compactions), 0, messages, said)
 
 
-def _chained(chain: bytes, messages: Sequence[Message], key: bytes) -> Iterator[bytes]:
-    for message in messages:
-        chain = extend_chain(chain, message, key)
+def _chained(chain: bytes, identities: Sequence[bytes | None], key: bytes) -> Iterator[bytes]:
+    for said in identities:
+        chain = extend_by_identity(chain, said, key)
         yield chain
 
 

@@ -150,8 +150,9 @@ def check_http(headers: Iterable[tuple[bytes, bytes]]) -> None:
         WebSocketRefused: the client wants to go on with a WebSocket. Codex tries one first, and goes on by HTTP
             only after this error; it would try a provider's 404 again and again.
     """
-    if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers):
-        raise WebSocketRefused
+    for name, value in headers:
+        if name == b"upgrade" and value.lower() == b"websocket":
+            raise WebSocketRefused
 
 
 class _ClaudeCodeUser(Struct, frozen=True):
@@ -270,7 +271,8 @@ class IncomingRequest(Struct, frozen=True, dict=True):
     @property
     def continues(self) -> bool:
         """True if the provider holds messages that are not in the request."""
-        return any(not is_null(self.fields.get(key, NULL)) for key in _CONTINUES)
+        get = self.fields.get
+        return get("previous_response_id", NULL) != NULL or get("conversation", NULL) != NULL
 
 
 def output_in(fields: Mapping[str, Raw], name: str) -> int | None:
@@ -287,14 +289,14 @@ def read_incoming(path: str, headers: Mapping[str, str], body: bytes) -> Incomin
     """
     fields = read(FIELDS, body)
     dialect = DIALECTS[DIALECT_OF[path]]
-    fault = _name_fault(_stated_name(headers, fields))
+    stated = _stated_name(headers, fields)
     incoming = IncomingRequest(
         dialect,
         body,
         fields,
-        name_of(headers, fields),
+        _as_name(stated),
         wishes_of(headers),
-        name_fault=fault,
+        name_fault=_name_fault(stated),
         is_compact_call=path.endswith("/compact"),
     )
     incoming.array  # noqa: B018  # fill the cache here, because large bodies are read in a thread
@@ -349,8 +351,10 @@ def _stated_name(headers: Mapping[str, str], fields: Mapping[str, Raw]) -> str:
     `metadata` in the body.
     """
     named = ("x-refold-conversation", *SESSION_HEADERS)
-    stated = next((headers[name].strip() for name in named if headers.get(name, "").strip()), "")
-    return stated or _named_in_metadata(fields)
+    for name in named:
+        if name in headers and (stated := headers[name].strip()):
+            return stated
+    return _named_in_metadata(fields)
 
 
 def _named_in_metadata(fields: Mapping[str, Raw]) -> str:

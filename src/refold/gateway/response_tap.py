@@ -63,16 +63,13 @@ class Watcher:
     def __init__(self, dialect: Dialect | None, content_type: str = "") -> None:
         self._dialect = dialect
         self._stream = StreamReader(dialect) if dialect and content_type.startswith(EVENTS) else None
+        self.is_stream = self._stream is not None
         self._body = bytearray()
         self._text: list[str] = []
         self._is_lost = False
         """True if reading failed. Then nothing is known about the stream."""
         self.has_begun = False
         """True if content has arrived. Before that a call can be repeated unnoticed."""
-
-    @property
-    def is_stream(self) -> bool:
-        return self._stream is not None
 
     @property
     def size(self) -> int:
@@ -101,20 +98,19 @@ class Watcher:
         return self._stream.failure if self._stream else None
 
     def feed(self, chunk: bytes) -> None:
-        if self._stream is not None and not self._is_lost:
-            self._follow(self._stream, chunk)
-        elif self._dialect is not None and len(self._body) <= MAX_REPLY_BYTES:
-            self._body += chunk
-
-    def _follow(self, stream: StreamReader, chunk: bytes) -> None:
+        if self._stream is None or self._is_lost:
+            if self._dialect is not None and len(self._body) <= MAX_REPLY_BYTES:
+                self._body += chunk
+            return
         try:
-            deltas = stream.feed(chunk)
+            deltas = self._stream.feed(chunk)
         except Exception as error:  # noqa: BLE001  # no failure here may stop the bytes
             _log.error("a stream could not be read: %s", type(error).__name__)
             self._is_lost = True
             return
-        self.has_begun = self.has_begun or bool(deltas)
-        self._text += [delta.text for delta in deltas if isinstance(delta, TextDelta)]
+        if deltas:
+            self.has_begun = True
+            self._text += [delta.text for delta in deltas if isinstance(delta, TextDelta)]
 
     def outcome(self) -> CallResult:
         """The result of the call, after the answer has ended."""
@@ -161,23 +157,26 @@ class WholeEvents:
 
     def let_through(self, chunk: bytes) -> bytes:
         """The bytes that can be passed on now."""
-        passed = list[bytes]()
-        for event in self._splitter.feed(chunk):
-            if not self.is_between:
-                self._hides, self.is_between = False, True
-            elif event.strip(b"\r\n"):
-                self._hides = self._leaves_out(event)
-            if not self._hides:
-                passed.append(event)
+        events = self._splitter.feed(chunk)
+        if self._is_hidden is not None or not self.is_between:
+            events = self._shown(events, self._is_hidden)
         if self._splitter.pending > self._most:
             self.is_between = False
-            passed.append(self._splitter.take_pending())
-        return b"".join(passed)
+            events.append(self._splitter.take_pending())
+        return events[0] if len(events) == 1 else b"".join(events)
+
+    def _shown(self, events: list[bytes], is_hidden: Callable[[bytes], bool] | None) -> list[bytes]:
+        passed = list[bytes]()
+        for event in events:
+            if not self.is_between:
+                self._hides, self.is_between = False, True
+            elif is_hidden is not None and event.strip(b"\r\n"):
+                self._hides = is_hidden(event)
+            if not self._hides:
+                passed.append(event)
+        return passed
 
     def rest(self) -> bytes:
         """The incomplete event at the end of the stream."""
         rest = self._splitter.take_pending()
-        return b"" if self.is_between and self._leaves_out(rest) else rest
-
-    def _leaves_out(self, event: bytes) -> bool:
-        return self._is_hidden is not None and self._is_hidden(event)
+        return b"" if self.is_between and self._is_hidden is not None and self._is_hidden(rest) else rest

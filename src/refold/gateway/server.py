@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
@@ -137,9 +137,9 @@ class _Shortcut:
     def __init__(self, calls: ASGIApp, others: ASGIApp) -> None:
         self._calls, self._others = calls, others
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         is_call = scope["type"] == "http" and scope["path"].startswith("/v1/")
-        await (self._calls if is_call else self._others)(scope, receive, send)
+        return (self._calls if is_call else self._others)(scope, receive, send)
 
 
 async def _missing(request: Request, _: Exception) -> Response:
@@ -650,20 +650,20 @@ class RequestsInProgress:
         path = scope.get("path", "")
         if scope["type"] != "http" or path in WHILE_STOPPING:
             await self._app(scope, receive, send)
-        elif self.is_draining and path == "/readyz":
+            return
+        if self.is_draining and path == "/readyz":
             await JSONResponse({"status": "draining"}, 503, {"connection": "close"})(scope, receive, send)
-        elif self.is_refusing:
+            return
+        if self.is_refusing:
             speaks_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
             shape = shape_of(path, speaks_anthropic=speaks_anthropic)
             await send_answer(send, answer(Stopping(), shape))
-        else:
-            await self._serve(scope, receive, send)
+            return
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_as_last(message: Message) -> None:
+        def send_as_last(message: Message) -> Awaitable[None]:
             if self.is_draining and message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-            await send(message)
+            return send(message)
 
         task = asyncio.current_task()
         assert task is not None

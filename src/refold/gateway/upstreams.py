@@ -378,6 +378,7 @@ _HOP = frozenset(
     )
 )
 """Headers that concern a single connection (hop-by-hop)."""
+_OURS_OF_ANSWERS = frozenset((*(name.encode() for name in _HOP), b"date", b"server"))
 _OURS = frozenset(("host", "content-length", "accept-encoding", "expect", "cookie", "forwarded", "via"))
 
 
@@ -467,13 +468,9 @@ def response_headers(upstream_headers: Any, *, has_length: bool = True) -> list[
     """An upstream's headers as they are sent to the client: without hop-by-hop headers and without
     `x-refold-*`.
     """
-    own = (b"date", b"server") if has_length else (b"date", b"server", b"content-length")
+    own = _OURS_OF_ANSWERS if has_length else _OURS_OF_ANSWERS | {b"content-length"}
     lower = [(name.lower(), value) for name, value in upstream_headers]
-    return [
-        (name, value)
-        for name, value in lower
-        if name.decode("latin-1") not in _HOP and name not in own and not name.startswith(b"x-refold")
-    ]
+    return [one for one in lower if one[0] not in own and not one[0].startswith(b"x-refold")]
 
 
 # `GET /v1/models` for several upstreams: their lists, merged in the operator's order. An upstream

@@ -35,7 +35,9 @@ class TokenCount(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, tokens: int, source: CountSource) -> TokenCount:
-        return cls(**{source: tokens})
+        if source == "counted":
+            return cls(0, tokens)
+        return cls(0, 0, tokens) if source == "estimated" else cls(tokens)
 
     @property
     def tokens(self) -> int:
@@ -107,7 +109,7 @@ class Usage(Struct, frozen=True, gc=False):
     @property
     def context(self) -> int:
         """The size of the window. The prompts of several turns in one call overlap, so only the last one counts."""
-        return self.last_prompt or self.prompt
+        return self.last_prompt or self.input + self.cache_read + self.cache_write
 
     def without(self, tokens: int) -> Usage:
         """The same call as if its prompt had so many tokens less."""
@@ -357,9 +359,14 @@ def tokens_of(size: Tokens | Share, budget: Budget, *, effective: int = 0) -> in
 
 def share_of(share: float, whole: int) -> int:
     """The share of the whole, rounded down."""
-    fraction = exact(share)
+    numerator, denominator = _terms(share)
     # many times faster than multiplying the fraction
-    return fraction.numerator * whole // fraction.denominator
+    return numerator * whole // denominator
+
+
+@lru_cache(maxsize=256)
+def _terms(share: float) -> tuple[int, int]:
+    return exact(share).as_integer_ratio()
 
 
 def fraction_of(share: Share, window: int) -> float:

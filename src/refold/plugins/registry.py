@@ -105,7 +105,7 @@ class Plugins:
 
     def extended(self, policy: Policy) -> Policy:
         """A policy with the stages and triggers of the plugins."""
-        if policy.runs_plugins:
+        if policy.runs_plugins or not self.loaded:
             return policy
         stages = [PluginStage(one.plugin.name, each, one.guard) for one in self for each in one.plugin.stages]
         triggers = [

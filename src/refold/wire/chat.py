@@ -462,6 +462,7 @@ _WHOLE = frozenset({"id", "type", "role", "name", "format", "signature"})
 """Texts that come in one piece; some servers repeat them in every chunk."""
 _LISTS = ("reasoning_details", "thinking_blocks")
 _THOUGHTS = ("reasoning_content", "reasoning")
+_REASONED = frozenset((*_THOUGHTS, *_LISTS))
 _SAID = ("text", "summary", "thinking")
 _MAX_DEPTH = 6
 """Deeper than any field that grows: `tool_calls[0].function.arguments`."""
@@ -503,10 +504,13 @@ class ChatFold:
             self.is_whole = self.is_over = True
             return []
         chunk = read(_CHUNK, event.data)
-        choice = next((choice for choice in chunk.choices or () if not choice.index), None)
-        if not is_null(chunk.error) or (choice is not None and not is_null(choice.error)):
+        choices = chunk.choices or ()
+        choice = choices[0] if len(choices) == 1 else None
+        if choice is None or choice.index:
+            choice = next((choice for choice in choices if not choice.index), None)
+        if chunk.error != NULL or (choice is not None and choice.error != NULL):
             self.is_failed = True
-        elif choice is None and is_null(chunk.usage):
+        elif choice is None and chunk.usage == NULL:
             self.is_failed = answer_error(event.data).is_error
         if self.is_failed:
             return []
@@ -516,19 +520,21 @@ class ChatFold:
     def _update_head(self, chunk: _Chunk) -> None:
         """Update the fields of the whole reply. The last of several usage reports is complete."""
         for key, raw in (("id", chunk.id), ("model", chunk.model), ("usage", chunk.usage)):
-            if not is_null(raw):
-                self._head[key] = raw.copy()
+            if raw != NULL:
+                self._head[key] = raw
 
     def _take_choice(self, choice: _Choice) -> list[Delta]:
-        finish = word(choice.finish_reason)
-        if finish:
+        if choice.finish_reason != NULL and (finish := word(choice.finish_reason)):
             self._finish, self.is_whole = finish, True
         delta = choice.delta or {}
-        deltas = [*_reasoning_deltas(delta), *_text_deltas(delta)]
+        deltas = _text_deltas(delta)
+        if not _REASONED.isdisjoint(delta):
+            deltas = [*_reasoning_deltas(delta), *deltas]
         calls = delta.pop("tool_calls", None)
-        calls = calls if isinstance(calls, list) else []
-        deltas += [self._call(call) for call in calls if isinstance(call, dict)]
-        _merge_delta(self._message, {key: value for key, value in delta.items() if key != "role"})
+        if isinstance(calls, list):
+            deltas += [self._call(call) for call in calls if isinstance(call, dict)]
+        delta.pop("role", None)
+        _merge_delta(self._message, delta)
         return deltas
 
     def _call(self, call: Growing) -> CallDelta:
@@ -573,8 +579,8 @@ def _text_deltas(delta: Growing) -> list[Delta]:
         content = delta["content"] = "".join(_text_or_empty(block.get("text")) for block in blocks)
         refused = "".join(_text_or_empty(block.get("refusal")) for block in blocks)
         delta |= {"refusal": refused} if refused else {}
-    texts = (_text_or_empty(content), _text_or_empty(delta.get("refusal")))
-    return [TextDelta(text) for text in texts if text]
+    texts = (content, delta.get("refusal"))
+    return [TextDelta(text) for text in texts if text and isinstance(text, str)]
 
 
 def _merge_delta(held: Growing, delta: Growing, depth: int = _MAX_DEPTH) -> None:

@@ -73,6 +73,8 @@ def decode_error(body: bytes) -> ErrorBody:
 def answer_error(body: bytes) -> ErrorBody:
     """The error of a whole response. A reply has one only in its `error` field."""
     top = _envelope(_first(body) if body.lstrip().startswith(b"[") else body)
+    if top.error == NULL and top.is_reply:
+        return ErrorBody()
     envelopes = (top.error,) if top.is_reply else (top.error, top.errors, top.detail)
     inside = _find_any(envelopes)
     if inside.is_error:

@@ -256,7 +256,7 @@ def is_object(raw: Raw) -> bool:
 
 
 def is_null(raw: Raw) -> bool:
-    return raw is NULL or (len(raw) == 4 and bytes(raw) == b"null")
+    return raw == NULL
 
 
 def strip(raw: Raw | bytes) -> Raw:
@@ -276,6 +276,8 @@ def text_of(raw: Raw) -> str:
 
 def word(raw: Raw) -> str:
     """A short value such as an id or a code; some servers send numbers. Empty for any other value."""
+    if raw == NULL:
+        return ""
     try:
         return str(_WORD.decode(raw))
     except (DecodeError, UnicodeDecodeError, RecursionError):

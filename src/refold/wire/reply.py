@@ -119,8 +119,11 @@ def _output(report: _Report, prompt: int) -> tuple[int, int]:
 
 
 def _details(report: _Report, *names: str) -> _Report:
-    found = (report.get(name) for name in names)
-    return next((value for value in found if isinstance(value, Mapping)), {})
+    for name in names:
+        value = report.get(name)
+        if isinstance(value, (dict, Mapping)):  # a check for `dict` alone is many times as fast
+            return value
+    return {}
 
 
 def _count(report: _Report, *names: str) -> int:
@@ -268,6 +271,8 @@ class StreamReader:
         self._fault: WireError | None = None
         self.failure: bytes | None = None
         """The data of the event that reports the error; `decode_error` reads it."""
+        self.is_over = False
+        """True if nothing relevant can follow: some servers keep the connection open after the end of the stream."""
 
     @property
     def seen(self) -> int:
@@ -278,11 +283,6 @@ class StreamReader:
     def pending(self) -> int:
         """Bytes of the event that is not complete yet: they are read with the next chunk."""
         return self._parser.pending
-
-    @property
-    def is_over(self) -> bool:
-        """True if nothing relevant can follow: some servers keep the connection open after the end of the stream."""
-        return self._fold.is_over or self.failure is not None or self._fault is not None
 
     @property
     def is_open(self) -> bool:
@@ -297,7 +297,7 @@ class StreamReader:
                 if not self.is_over:
                     deltas += self._take(event)
         except WireError as error:
-            self._fault = error
+            self._fault, self.is_over = error, True
         return deltas
 
     def end(self) -> None:
@@ -307,19 +307,19 @@ class StreamReader:
             self._take(event)
 
     def _take(self, event: ServerSentEvent) -> list[Delta]:
-        place = f"event[{self._events}]"
         self._events += 1
         if event.name == "error":
-            self.failure = event.data
+            self.failure, self.is_over = event.data, True
             return []
         try:
             deltas = self._fold.take(event)
         except WireError as error:
-            raise within(error, place) from None
+            raise within(error, f"event[{self._events - 1}]") from None
         except RecursionError:
-            raise WireError("is nested too deeply", place=place) from None
+            raise WireError("is nested too deeply", place=f"event[{self._events - 1}]") from None
         if self._fold.is_failed:
             self.failure = event.data
+        self.is_over = self._fold.is_over or self._fold.is_failed
         return deltas
 
     def reply(self) -> Reply:

@@ -668,7 +668,8 @@ def _as_list(array: bytes | memoryview, start: int) -> bytes:
 def _ends(array: bytes | memoryview, raws: Sequence[Raw], start: int) -> list[int]:
     ends = []
     for raw in raws:
-        start = _begin(array, start) + len(raw)
+        between = _BETWEEN.match(array, start)
+        start = (between.end() if between else start) + len(raw)
         ends.append(start)
     return ends
 

@@ -57,6 +57,10 @@ class EventSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that end in this chunk, each with its blank line."""
+        end = chunk.find(b"\n")
+        is_line = 0 < end == len(chunk) - 2 and chunk.endswith(b"\n") and b"\r" not in chunk
+        if is_line and not self._is_open and self._last == b"\n":
+            return [chunk]  # as usual: an event of one line
         events, start, at = list[bytes](), 0, 0
         if self._last == b"\r" and chunk.startswith(b"\n"):
             at = 1  # it ends no line: the CR did
@@ -85,6 +89,8 @@ class EventSplitter:
 
 def parse_event(event: bytes) -> ServerSentEvent | None:
     """The name and the data of one event; None if it has no data."""
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+        return ServerSentEvent(event[6:-2])  # most events have no other line
     name, data = _fields(event.splitlines())
     return ServerSentEvent(b"\n".join(data), name.decode("utf-8", "replace")) if data else None
 
@@ -108,18 +114,11 @@ class SseParser:
     ) -> None:
         self._max_event, self._max_stream = max_event_bytes, max_stream_bytes
         self._splitter = EventSplitter()
-        self._seen = 0
         self._is_first = True
-
-    @property
-    def seen(self) -> int:
+        self.seen = 0
         """Bytes of the stream so far."""
-        return self._seen
-
-    @property
-    def pending(self) -> int:
+        self.pending = 0
         """Bytes of the event that is not complete yet."""
-        return self._splitter.pending
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """The events that this chunk completes.
@@ -127,29 +126,26 @@ class SseParser:
         Raises:
             BodyTooLarge: an event or the whole stream exceeds its limit.
         """
-        self._seen += len(chunk)
-        if self._seen > self._max_stream:
+        self.seen += len(chunk)
+        if self.seen > self._max_stream:
             raise BodyTooLarge(f"the stream has more than {self._max_stream:,} bytes", hint=_ENDLESS)
         most = self.pending + len(chunk)
         split = self._splitter.feed(chunk)
+        self.pending = self._splitter.pending
         if most > self._max_event and max(self.pending, *map(len, split), 0) > self._max_event:
             raise BodyTooLarge(f"an event has more than {self._max_event:,} bytes", hint=_ENDLESS)
-        return [event for one in split if (event := parse_event(self._without_mark(one)))]
+        if split and self._is_first:
+            split[0], self._is_first = split[0].removeprefix(_BOM), False
+        return [event for one in split if (event := parse_event(one))]
 
     def end(self) -> ServerSentEvent | None:
         """The error event that was cut off when the stream ended, with the data so far; None for any other event."""
-        lines = self._without_mark(self._splitter.take_pending()).splitlines(keepends=True)
+        rest = self._splitter.take_pending()
+        lines = (rest.removeprefix(_BOM) if self._is_first else rest).splitlines(keepends=True)
         whole = [line.rstrip(_CR_LF) for line in lines if line.endswith((b"\n", b"\r"))]
         if _fields(whole)[0] != b"error":
             return None
         return ServerSentEvent(b"\n".join(_fields([line.rstrip(_CR_LF) for line in lines])[1]), "error")
-
-    def _without_mark(self, event: bytes) -> bytes:
-        """The first event of a stream without a byte order mark."""
-        if not self._is_first:
-            return event
-        self._is_first = False
-        return event.removeprefix(_BOM)
 
 
 # Deltas of a streamed reply, and the protocol that assembles them
