@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+import refold
 from refold.testing import EvaluationAdapter
 
 WINDOW = 4_000
@@ -188,3 +189,31 @@ def test_a_task_of_a_paragraph_stays_whole(window: int):
     begin = {"role": "user", "content": "Good, begin."}
     summary, _ = summary_after([{"role": "user", "content": task}, answer, begin, *reading(60)], window)
     assert f"Task #m0: {task}" in summary
+
+
+async def test_a_digest_follows_a_models_summary_that_lists_ids_too():
+    """A heading that stands twice would be a reason to refuse the digest, and nothing would be compacted."""
+    answers = ["The orders of the harbour were read one by one, and each was answered."]
+
+    async def summarise(messages, *, previous, max_tokens):
+        return answers.pop()  # at the second request there is no model any more
+
+    orders = [
+        message
+        for number in range(30)
+        for message in (
+            {"role": "user", "content": f"Order TICKET-{4100 + number} waits at the harbour for its ship."},
+            {"role": "assistant", "content": f"It sails on night {number}. {REASONS[number % 6]}"},
+        )
+    ]
+    async with refold.Conversation("gpt-4o", window=WINDOW, summariser=summarise) as talk:
+        await talk.add(*orders[:30])
+        await talk.compact(keep=100)
+        await talk.add(*orders[30:], {"role": "user", "content": "And now?"})
+        before = (await talk.status()).tokens
+        first, *_ = (await talk.compact(keep=100))["messages"]
+        after = (await talk.status()).tokens
+
+    assert first["content"].count("\n## Ids and numbers") == 1
+    assert "were read one by one" in first["content"]
+    assert after < before

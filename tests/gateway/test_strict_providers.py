@@ -28,6 +28,9 @@ ALLOWED = {"compaction_allow_system_summary": True}
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
 OUTPUTS = {"chat": "max_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}
 HEADERS = {"anthropic-version": "2023-06-01", "x-refold-conversation": "ships"}
+LATE_AT_MOST = {("refold", 1.9): 1}
+"""Requests that a summary may take and still come in time, where they are fewer than two. `refold` begins at 80 % of the fold
+point, and a request adds up to 9 % of it here: one is sure to come between the first that passes the threshold and the fold."""
 GOAL = "Port the ferry timetable to version 7 and never touch the ledger."
 SUMMARY = f"## Goal\n{GOAL}\n## Progress\n### Done\nThe first files were read, and their steps were answered."
 every_preset = pytest.mark.parametrize("preset", ALL)
@@ -120,7 +123,8 @@ async def test_a_provider_that_counts_otherwise_refuses_nothing_and_its_summarie
     preset, factor
 ):
     name = format_for(preset, factor)
-    async with before(name, preset, count_factor=factor) as (client, provider, writer):
+    late = LATE_AT_MOST.get((preset, factor), 2)
+    async with before(name, preset, turns=late, count_factor=factor) as (client, provider, writer):
         await client.talk(range(TURNS if factor >= 1 else 60))  # it takes longer to fill what counts little
 
     assert all(isinstance(one, Say) for one in provider.answered)

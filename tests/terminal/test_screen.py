@@ -63,6 +63,15 @@ def test_a_reply_streams_as_markdown_and_the_status_line_follows(program):
     assert "\x1b[1m" in chat.raw  # bold
 
 
+def test_the_hint_in_the_end_names_a_store_and_an_owner_that_are_not_the_usual_ones(program, tmp_path):
+    other = tmp_path / "o.db"
+    with ScriptedUpstream("Low.") as server, program(server, "--store", "o.db", "--owner", "li") as chat:
+        chat.see_idle()
+        assert chat.leave() == 0
+        said = "".join(chat.see("--owner li").split())
+    assert f"hint:togoon:refoldchatvik--store{other}--ownerli" in said
+
+
 @each_store
 def test_what_is_typed_during_a_reply_waits_out_of_sight_and_is_answered_in_order(program, capsys):
     """Case 62: queued messages are nowhere to be seen; they are flushed in order, and get one reply."""

@@ -45,6 +45,8 @@ def test_the_price_of_summaries_is_taken_off(refold, store):
     after = json.loads(refold("stats", "--json").out)
     spent = sum(one["usage"]["input"] + one["usage"]["output"] for one in after["summaries"])
     assert after["net_tokens"] == before["net_tokens"] - spent
+    told = "the prices of calls that name no model are not known: they count as 0"  # a function has no model
+    assert told in " ".join(refold("stats").err.split())
 
 
 def test_calls_of_the_last_days_only(refold, store):

@@ -1,6 +1,7 @@
 import pytest
 
-from refold.core.digest.line_markers import is_marker, quoted_line
+from refold.core.digest.line_markers import is_marker, quoted_line, quoted_lines
+from refold.core.digest.sections import TITLES
 
 MARKERS = (
     "#m2 user: yes", "m2 user: yes", "s0 assistant: no", "a) m2 user: yes", "b. #m3 tool: 1", "User: yes", "HUMAN: yes",
@@ -31,3 +32,8 @@ def test_invisible_characters_do_not_hide_it(line, hidden):
 )
 def test_another_line_stays(line):
     assert quoted_line(line) == line
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_the_heading_of_a_list_is_quoted_in_a_text_that_is_carried_along(title):
+    assert quoted_lines(f"{title}\n- one", "carried", begins_line=True) == f"> {title}\n- one"

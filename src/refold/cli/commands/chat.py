@@ -17,7 +17,7 @@ import typer
 from msgspec import Struct, structs
 
 from refold.cli import output
-from refold.cli.options import SUMMARISER_METAVAR, Preset, StoreOptions, WindowOption, expanded
+from refold.cli.options import OWNER, SUMMARISER_METAVAR, Preset, StoreOptions, WindowOption, expanded
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
 
 if TYPE_CHECKING:
@@ -239,8 +239,23 @@ async def _run(engine: Engine, options: ChatOptions, place: StoreOptions, stack:
         await _dialogue(opened, questions, options, place)
     if opened.waiting:
         _note(f"{output.plural(opened.waiting, 'typed line')} in the queue: answered when you go on")
-    _note(f"hint: to go on: refold chat {shlex.quote(output.plain(name))}")
+    _note(f"hint: to go on: {_go_on_command(name, place)}")
     return 0
+
+
+def _go_on_command(name: str, place: StoreOptions) -> str:
+    """The command that opens this conversation again; with its store and owner, if those are not the usual ones."""
+    from refold.cli.settings import store_url
+    from refold.stores.url import sqlite_file
+
+    words = ["refold", "chat", shlex.quote(output.plain(name))]
+    usual = os.environ.get("REFOLD_STORE") or store_url()
+    if place.url != (str(sqlite_file(usual) or usual) if usual else ""):
+        # A URL may hold a password.
+        words += ["--store", shlex.quote(output.plain(place.url)) if sqlite_file(place.url) else "URL"]
+    if place.owner != OWNER:
+        words += ["--owner", shlex.quote(output.plain(place.owner))]
+    return " ".join(words)
 
 
 async def _script(chat: Chat, options: ChatOptions) -> int:

@@ -188,7 +188,8 @@ def _note_prices(found: Savings) -> None:
             f"~ the usage of {estimated:,} of {_calls(calls):,} calls is estimated: no provider reported it"
         )
     if unknown := found.unpriced:
-        output.note(f"the prices of {plain(', '.join(unknown[:5]))} are not known: they count as 0")
+        names = ", ".join(one or "calls that name no model" for one in unknown[:5])
+        output.note(f"the prices of {plain(names)} are not known: they count as 0")
 
 
 def _calls(rows: Sequence[CallTotals]) -> int:

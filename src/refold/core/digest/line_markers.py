@@ -65,7 +65,7 @@ _ROLE = "user|human|assistant|system|developer|tool"
 _ROLES = frozenset((*_ROLE.split("|"), "file"))
 _FOREIGN = "benutzer nutzer utilisateur systeme usuario utente sistema пользователь система 用户 用戶 系统 系統 ユーザー システム 사용자 시스템"
 """The user and the system in widely used languages, as whole words."""
-_LISTS = "rules the user gave|the user said later|files modified|files read|errors|decisions|open tasks"
+_LISTS = "rules the user gave|the user said later|ids and numbers|files modified|files read|errors|decisions|open tasks"
 _SECTIONS = (
     f"{_LISTS}|before that|earlier|this turn so far|goal|constraints ?& ?preferences|progress|done|in progress|key decisions|next steps"
     "|critical context|conversation summary|instructions?|response|input|system|developer|user|assistant"
