@@ -22,7 +22,7 @@ from refold.chat.tools import problem_of
 from refold.core.search.query import parse_query, tell_mistakes
 from refold.core.stage import handle_of
 from refold.engine.conversation import Conversation
-from refold.engine.events import CompactionEnd, compaction, pruning, short
+from refold.engine.events import CompactionEnd, compaction, damage_text, pruning, short
 from refold.engine.history import last_change
 from refold.engine.search import find_sessions
 from refold.engine.sessions import can_be_resumed, line_of
@@ -243,6 +243,8 @@ async def _status(call: CommandCall) -> str:
         f"📚 Context: {_fixed(status.tokens)}/{_fixed(status.limit)} ({percent}%){count}",
         f"🧵 Session: #{_short_id(head.session)} · started {open_since} · {messages} messages",
     ]
+    if status.damaged:
+        lines.append(f"⚠️ {damage_text(status.damaged)}")
     if call.chat is not None and call.chat.waiting:
         lines.append(f"🕐 Queued: {call.chat.waiting}")
     return "\n".join(lines)

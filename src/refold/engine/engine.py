@@ -487,10 +487,12 @@ class Engine:
         learns: str = "",
         is_empty: bool = False,
         finds_twins: bool = True,
+        refuses_damage: bool = False,
     ) -> Conversation:
         """Open a branch; its messages are loaded by the first act. By default it has the engine's settings and
         the model that it was written with. Calibration and limits are stored under the name `learns`, by
-        default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded.
+        default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded. With
+        `refuses_damage` no placeholder stands for a damaged message: a load raises `Damaged`.
 
         Raises:
             ConfigError: a setting cannot work.
@@ -515,6 +517,7 @@ class Engine:
             model=settings.model,
             learns=learns,
             known_time=self.known_time,
+            refuses_damage=refuses_damage,
         )
         settings = structs.replace(settings, format=head.format, cache=self.cache)
         talk = Conversation.stored(
@@ -810,7 +813,7 @@ class Engine:
         self, name: str, what: str, *, branch: str = "", max_tokens: int = 1_000
     ) -> dict[str, Any] | str:
         """Return the original behind a handle of a conversation, or the passages that match the words. It is
-        `Conversation.recall` without `conversation`, which cannot open a conversation with a damaged message.
+        `Conversation.recall` without `conversation`, which cannot open a conversation whose snapshot is damaged.
 
             await engine.recall("support-42", "#m12")
 
