@@ -89,6 +89,21 @@ def test_what_a_conversation_cannot_be_opened_without_has_a_way_out(kept, store,
     assert kept("show", "again").out.count("#m") == kept("show", "shifts").out.count("#m")
 
 
+def test_a_damaged_summary_stops_no_list_no_search_and_no_resume(kept, store):
+    kept("compact", "shifts", "--window", "12000")
+    kept("new", "shifts")
+    sessions = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
+    connection = apsw.Connection(str(store))
+    connection.execute("UPDATE summary SET body = x'c1ff'")
+    connection.close()
+    assert kept("sessions", "shifts").code == 0
+    assert "shifts" in kept("search", "--sessions", "half an hour gap").out
+    told = kept("resume", "shifts", sessions[0]["id"], "--window", "12000")
+    assert (told.code, told.err.count("damaged")) == (0, 0)
+    assert kept("recall", "shifts", "#s0").code == 2
+    assert "the summary" in kept("doctor", "shifts").out
+
+
 def test_show_names_it_and_shows_the_others(kept, store):
     whole = kept("show", "ferry").out
     damage(store, "ferry", 0)

@@ -22,6 +22,7 @@ from refold.chat.tools import problem_of
 from refold.core.search.query import parse_query, tell_mistakes
 from refold.core.stage import handle_of
 from refold.engine.conversation import Conversation
+from refold.engine.damage import readable_summaries
 from refold.engine.events import CompactionEnd, compaction, damage_text, pruning, short
 from refold.engine.history import last_change
 from refold.engine.search import find_sessions
@@ -364,7 +365,9 @@ async def _resumed(talk: Conversation, session: Session) -> str:
 async def _listed(talk: Conversation, sessions: Sequence[Session]) -> list[str]:
     journal = talk.journal
     ids = [one.summary for one in sessions if one.summary]
-    texts = {one.id: one.summary.text for one in await journal.store.written(journal.head.owner, ids)}
+    texts = {
+        one.id: one.summary.text for one in await readable_summaries(journal.store, journal.head.owner, ids)
+    }
     return [
         f"#{_short_id(one.id)} · {_ago(one.at, journal.clock())} — {_cut(texts.get(one.summary, ''), PREVIEW)}"
         for one in sessions

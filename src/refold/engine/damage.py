@@ -18,7 +18,7 @@ from refold.core.pairs import match_results
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import Damaged
 from refold.model.message import Message, Role, Text, ToolCall, ToolResult
-from refold.ports.records import Head, StoredMessage, read_with_shown
+from refold.ports.records import Head, StoredMessage, StoredSummary, read_with_shown
 from refold.ports.store import Store
 
 UNKNOWN_CALL = "unreadable_call"
@@ -65,6 +65,15 @@ async def read_one(store: Store, head: Head, number: int) -> ReadMessage | None:
     """Read one message, with the messages around it if it is damaged; None if its content is not stored."""
     stored = await store.messages(head, max(0, number - AROUND), number + AROUND + 1)
     return next(one for row, one in zip(stored, read_run(stored, head), strict=True) if row.seq == number)
+
+
+async def readable_summaries(store: Store, owner: str, ids: Sequence[str]) -> list[StoredSummary]:
+    """Return summaries by id without the damaged ones, which the doctor reports."""
+    try:
+        return await store.written(owner, ids)
+    except Damaged:
+        each = ids if len(ids) > 1 else ()
+        return [one for which in each for one in await readable_summaries(store, owner, [which])]
 
 
 def placeholders_in(folded: FoldedBranch) -> tuple[int, ...]:

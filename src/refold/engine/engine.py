@@ -43,6 +43,7 @@ from refold.engine.arguments import (
     check_whole,
 )
 from refold.engine.conversation import Conversation
+from refold.engine.damage import readable_summaries
 from refold.engine.doctor import Finding, examine
 from refold.engine.effect import Savings, Stats, StatsBy, check_by, first_day, savings_of, stats_of
 from refold.engine.events import Listener
@@ -692,9 +693,9 @@ class Engine:
         return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
 
     async def summaries(self, ids: Sequence[str]) -> list[StoredSummary]:
-        """Return the stored summaries with these ids."""
+        """Return the stored summaries with these ids, without those that are damaged."""
         check_texts(ids, "ids", hint="give a list of ids")
-        return await self.store.written(self.owner, ids)
+        return await readable_summaries(self.store, self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
         """Find messages of every conversation by words, best first; last, of the conversations used last,
