@@ -69,6 +69,7 @@ PUBLIC = [
     "Measurement",
     "Message",
     "MessageTokens",
+    "MessagesDamaged",
     "MissingExtra",
     "ModelSummariser",
     "NotAnOverflow",

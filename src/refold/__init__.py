@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Event,
         EventReader,
         Listener,
+        MessagesDamaged,
         Pruned,
         Recovered,
         SummaryDiscarded,
@@ -186,6 +187,7 @@ __all__ = [
     "Measurement",
     "Message",
     "MessageTokens",
+    "MessagesDamaged",
     "MissingExtra",
     "ModelSummariser",
     "NotAnOverflow",
@@ -287,8 +289,8 @@ _NAMES = {
     "refold.engine.effect": "Savings Stats",
     "refold.engine.engine": "ConversationPage Engine FoundMessage InstalledEmbedder",
     "refold.engine.events": """
-        CompactionEnd CompactionStart Event EventReader Listener Pruned Recovered SummaryDiscarded SummaryFailed
-        SummarySwitched SummaryWritten Undone UsageRecorded notice
+        CompactionEnd CompactionStart Event EventReader Listener MessagesDamaged Pruned Recovered SummaryDiscarded
+        SummaryFailed SummarySwitched SummaryWritten Undone UsageRecorded notice
     """,
     "refold.engine.history": "Difference MessageTokens",
     "refold.engine.journal": "LearnedWindow",

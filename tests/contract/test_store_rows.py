@@ -11,6 +11,8 @@ import psycopg
 import pytest
 from msgspec import structs
 
+import refold
+from refold.model.errors import Damaged
 from refold.ports.records import Batch, Head
 from refold.ports.store import Store
 from refold.stores.postgres.store import PostgresStore
@@ -201,6 +203,24 @@ def unlock(run: Run) -> Callable[[], object]:
         return lambda: None
     run("ALTER TABLE message DISABLE TRIGGER message_never_changes")
     return lambda: run("ALTER TABLE message ENABLE TRIGGER message_never_changes")
+
+
+async def test_a_conversation_that_shows_a_damaged_message_goes_on(database):
+    store, run = database
+    async with refold.Engine(store, owner=ANNA, model="gpt-4o", window=8_000) as engine:
+        talk = await engine.conversation("tides")
+        await talk.add("How is the water?", {"role": "assistant", "content": "High."}, "And now?")
+        lock = unlock(run)
+        flipped = "x'7a7a'" if is_sqlite(run) else "'\\x7a7a'"
+        run(f"UPDATE message SET body = {flipped} WHERE seq = 1")
+        lock()
+        again = await engine.conversation("tides")
+        assert (await again.status()).damaged == (1,)
+        await again.add({"role": "assistant", "content": "Low."}, "And then?")
+        assert "[message 1 cannot be read" in str(await again.context())
+        with pytest.raises(Damaged, match="message 1"):
+            await again.recall("#m1")
+        assert await store.damaged(again.journal.head) == [1]
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -24,6 +24,7 @@ from refold.stores.url import open_store
 from refold.summarisers import ModelSummariser
 from refold.tokens.catalog import find_model
 from tests.agent_session import SYSTEM, TOOLS, play, reply, turn
+from tests.damage import damage
 from tests.dashboard.conversation_site import Page, Site, engine, site_of
 from tests.summarisers.scripted_upstream import GOOD, Scripted, writer
 
@@ -65,6 +66,19 @@ async def site(store) -> Site:
 
 async def line_of(store, branch: str = ""):
     return await timeline_of(store, OWNER, NAME, branch=branch)
+
+
+async def test_the_overview_names_a_damaged_message_that_a_placeholder_is_shown_for(tmp_path):
+    path = tmp_path / "store.db"
+    async with Engine(path, model="gpt-4o") as kept:
+        await (await kept.conversation(NAME)).add("hello", reply(5), "and now?")
+    damage(path, NAME, 1)
+    opened = await open_store(f"sqlite:///{path}")
+    async with site_of(opened) as site:
+        page, twin = await site.page(NAME), await site.json(NAME)
+    await opened.close()
+    assert "message 1 is damaged and cannot be read: a placeholder is shown for it" in page.text
+    assert (page.status, twin["status"]["damaged"]) == (200, [1])
 
 
 async def test_the_overview_draws_every_call_and_marks_every_change(site, store):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import refold
+from refold.engine.damage import placeholder_text
 from refold.model.errors import Damaged, NotFound, StoreError
 from tests.damage import BAD_BODIES, damage
 
@@ -52,11 +53,13 @@ async def test_a_message_that_was_damaged_before_it_was_indexed_is_found_by_the_
 
 
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
-async def test_the_conversation_itself_says_what_is_damaged_and_what_helps(path, body):
+async def test_the_conversation_itself_opens_and_the_message_says_what_is_damaged_and_what_helps(path, body):
     damage(path, "bad", 0, body)
     async with refold.Engine(path, **SETTINGS) as engine:
+        opened = await engine.conversation("bad")
+        assert (await opened.context())["messages"][0] == {"role": "user", "content": placeholder_text(0)}
         with pytest.raises(Damaged) as told:
-            await engine.conversation("bad")
+            await opened.recall("#m0")
 
         assert (told.value.conversation, told.value.seq) == ("bad", 0)
         assert "'bad'" in str(told.value)
@@ -76,8 +79,10 @@ async def test_a_message_whose_bytes_were_changed_is_not_taken_for_the_stored_on
         assert found["good"].text
         with pytest.raises(Damaged, match=what):
             await engine.recall("bad", "#m0")
+        opened = await engine.conversation("bad")
         with pytest.raises(Damaged, match=what):
-            await engine.conversation("bad")
+            await opened.recall("#m0")
+        assert "evil" not in str(await opened.context())
         assert await engine.recall("bad", "#m1") == {"role": "assistant", "content": "noted"}
 
 
@@ -98,7 +103,7 @@ async def test_a_message_beside_a_damaged_one_is_recalled(path, body):
             await engine.recall("bad", "#m0", branch="none")
 
 
-async def test_an_open_conversation_recalls_although_it_cannot_be_loaded_again(path):
+async def test_an_open_conversation_goes_on_over_what_was_damaged_elsewhere(path):
     async with refold.Engine(path, **SETTINGS) as engine:
         talk = await engine.conversation("good")
         async with refold.Engine(path, **SETTINGS) as other:
@@ -108,7 +113,10 @@ async def test_an_open_conversation_recalls_although_it_cannot_be_loaded_again(p
         assert (await talk.recall("#m0"))["content"] == "hello from good"
         assert "#m2" in await talk.search("elsewhere")
         with pytest.raises(Damaged, match="message 3 cannot be read"):
-            await talk.add("not while it is damaged")
+            await talk.recall("#m3")
+        await talk.add("it goes on")
+        said = [one["content"] for one in (await talk.context())["messages"]]
+        assert said[2:] == ["written elsewhere", placeholder_text(3), "it goes on"]
 
 
 async def test_an_open_conversation_goes_on_with_a_message_that_was_damaged_since(path):
@@ -126,8 +134,9 @@ async def test_an_open_conversation_goes_on_with_a_message_that_was_damaged_sinc
 async def test_an_emptied_message_is_damaged_and_not_one_without_content(path):
     damage(path, "bad", 0, b"")
     async with refold.Engine(path, **SETTINGS) as engine:
+        opened = await engine.conversation("bad")
         with pytest.raises(Damaged, match="message 0 has lost its content") as told:
-            await engine.conversation("bad")
+            await opened.recall("#m0")
         assert told.value.seq == 0
         assert "message 0 has lost its content" in [one.what for one in await engine.examine("bad")]
 
@@ -168,8 +177,7 @@ def test_without_await_it_is_the_same(path_made):
     damage(path_made, "bad", 0)
     with refold.sync.Engine(path_made, **SETTINGS) as engine:
         assert [one.damage for one in engine.search("hello") if one.damage] == ["message 0 cannot be read"]
-        with pytest.raises(Damaged):
-            engine.conversation("bad")
+        assert engine.conversation("bad").context()["messages"][0]["content"] == placeholder_text(0)
         with pytest.raises(Damaged):
             engine.recall("bad", "#m0")
         assert engine.recall("good", "#m0") == {"role": "user", "content": "hello from good"}
@@ -211,7 +219,9 @@ async def test_a_damaged_message_behind_a_summary_is_told_by_search_and_recall_a
 
 
 @pytest.mark.feature("N10")
-async def test_an_undo_that_cannot_show_the_messages_again_changes_nothing(tmp_path):
+async def test_an_undo_shows_a_placeholder_for_a_damaged_message_and_a_rerun_keeps_the_summary_of_it(
+    tmp_path,
+):
     made = tmp_path / "long.db"
     settings = {**SETTINGS, "window": 2_000}
     async with refold.Engine(made, **settings) as engine:
@@ -226,15 +236,18 @@ async def test_an_undo_that_cannot_show_the_messages_again_changes_nothing(tmp_p
     damage(made, "long", 1)
     async with refold.Engine(made, **settings) as engine:
         talk = await engine.conversation("long")
-        for _ in range(2):
-            with pytest.raises(Damaged, match="message 1 cannot be read"):
-                await talk.undo()
-        assert await talk.context() == shown
         with pytest.raises(Damaged, match="message 1 cannot be read"):
             await talk.rerun()
+        assert await talk.context() == shown
+        summary = await talk.recall("#s0")
+        assert await talk.undo()
+        shown_now = [one.message.text for one in talk.state.folded.shown]
+        assert shown_now[:3] == ["And then, lighthouse 0?", placeholder_text(1), "And then, lighthouse 1?"]
     async with refold.Engine(made, **settings) as engine:
         talk = await engine.conversation("long")
-        assert await talk.context() == shown
+        assert (await talk.status()).damaged == (1,)
+        stored = await engine.summaries([one.id for one in await talk.compactions()])
+        assert summary in [one.summary.text for one in stored], "what the summary says of it is not lost"
         await talk.add("the conversation goes on")
 
 

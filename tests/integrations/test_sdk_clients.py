@@ -10,6 +10,7 @@ import pytest
 
 import refold
 from refold.testing import Refuse, ScriptedUpstream, echo, overflow, say
+from tests.damage import damage
 
 LONG = "All work and no play makes the harbour a dull place. " * 40
 
@@ -266,3 +267,20 @@ def test_without_an_engine_it_is_kept_in_memory(server):
         server.script(say("Hi."))
         assert ask(client, [user("Hello.")]).choices[0].message.content == "Hi."
         client.refold.close()
+
+
+def test_a_history_over_a_damaged_message_goes_on_with_the_caller_s_own(server, tmp_path):
+    path = tmp_path / "chats.db"
+    messages = [user("The code word is MARIGOLD-58.")]
+    for _ in range(2):
+        with (
+            refold.sync.Engine(path, window=4_096, max_output=200) as engine,
+            openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0) as made,
+        ):
+            client = refold.wrap(made, engine)
+            ask(client, messages, extra_headers={"x-refold-conversation": "codes"})
+            messages.append(user("And now?"))
+        with refold.sync.Engine(path) as engine:
+            (name,) = [one.id for one in engine.conversations()]
+        damage(path, name, 0)
+    assert server.requests[-1].json["messages"][0] == messages[0]

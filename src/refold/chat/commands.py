@@ -22,7 +22,8 @@ from refold.chat.tools import problem_of
 from refold.core.search.query import parse_query, tell_mistakes
 from refold.core.stage import handle_of
 from refold.engine.conversation import Conversation
-from refold.engine.events import CompactionEnd, compaction, pruning, short
+from refold.engine.damage import readable_summaries
+from refold.engine.events import CompactionEnd, compaction, damage_text, pruning, short
 from refold.engine.history import last_change
 from refold.engine.search import find_sessions
 from refold.engine.sessions import can_be_resumed, line_of
@@ -243,6 +244,8 @@ async def _status(call: CommandCall) -> str:
         f"📚 Context: {_fixed(status.tokens)}/{_fixed(status.limit)} ({percent}%){count}",
         f"🧵 Session: #{_short_id(head.session)} · started {open_since} · {messages} messages",
     ]
+    if status.damaged:
+        lines.append(f"⚠️ {damage_text(status.damaged)}")
     if call.chat is not None and call.chat.waiting:
         lines.append(f"🕐 Queued: {call.chat.waiting}")
     return "\n".join(lines)
@@ -362,7 +365,9 @@ async def _resumed(talk: Conversation, session: Session) -> str:
 async def _listed(talk: Conversation, sessions: Sequence[Session]) -> list[str]:
     journal = talk.journal
     ids = [one.summary for one in sessions if one.summary]
-    texts = {one.id: one.summary.text for one in await journal.store.written(journal.head.owner, ids)}
+    texts = {
+        one.id: one.summary.text for one in await readable_summaries(journal.store, journal.head.owner, ids)
+    }
     return [
         f"#{_short_id(one.id)} · {_ago(one.at, journal.clock())} — {_cut(texts.get(one.summary, ''), PREVIEW)}"
         for one in sessions

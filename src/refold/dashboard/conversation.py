@@ -25,7 +25,7 @@ from refold.dashboard.app import CONVERSATION, Redirect, RenderedPage, Visit, co
 from refold.dashboard.workspace import Workspace
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
-from refold.engine.events import Regions
+from refold.engine.events import Regions, damage_text
 from refold.engine.history import Fate, MessageChange, changes_between, fate_of
 from refold.engine.journal import read_edits
 from refold.engine.recall import is_handle, newest_reply
@@ -110,6 +110,7 @@ async def overview(visit: Visit) -> RenderedPage | Redirect:
         "status": {**msgspec.to_builtins(status), "ratio": status.ratio} if status else None,
         "window": window,
         "problem": problem,
+        "damage": damage_text(status.damaged) if status and status.damaged else "",
         "totals": totals(line.calls, line.changes),
         "conversation_totals": totals(line.all_calls, line.all_changes),
         "calls": [call_document(one) for one in line.calls[-LISTED_CALLS:]],

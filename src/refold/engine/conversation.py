@@ -52,11 +52,13 @@ from refold.engine.events import (
     EventQueue,
     EventReader,
     Listener,
+    MessagesDamaged,
     Path,
     Pruned,
     SummarySwitched,
     Undone,
     as_part_of,
+    damage_text,
     end_of,
     problem_of,
     pruned,
@@ -372,6 +374,8 @@ class Conversation:
         self._state, self._size = state_for(settings)
         self._is_open = self._is_stale = False
         self._unsettled: UnsettledCommit | None = None
+        self._told_damage = frozenset[int]()
+        """The damaged messages that an event has named."""
         self._held: Head | None = None
         """The head of the branch when the state was loaded or committed."""
         self._sent: SentWindow | None = None
@@ -617,7 +621,16 @@ class Conversation:
         self._take_instructions()
         self._sent, self._is_stale, self._is_open = None, False, True
         self._state = await self._with_twins(self._state)
+        self._tell_damage()
         await self._jobs.load()
+
+    def _tell_damage(self) -> None:
+        """Say which shown messages cannot be read, once for each."""
+        found = self._journal.shown_damage
+        if new := tuple(number for number in found if number not in self._told_damage):
+            self._events.put([MessagesDamaged(messages=new)])
+            _log.warning("%s: %s", self.id, damage_text(new))
+            self._told_damage |= {*new}
 
     async def _apply_steps(self, act: Callable[[State], Coroutine[Any, Any, T]]) -> T:
         """Run an act that takes several commits, and load the result. The caller holds the lock."""
@@ -1205,12 +1218,12 @@ class Conversation:
 
     async def undo(self) -> bool:
         """Undo the last compaction or reduction of this session. Until a message is added, no automatic one
-        follows.
+        follows. A damaged message is shown by a placeholder again.
 
         Returns False if there is none.
 
         Raises:
-            Damaged: the messages that were taken out cannot be read; nothing was undone.
+            Damaged: the snapshot before the change cannot be read; nothing was undone.
         """
 
         async def act(state: State) -> tuple[Compaction, State] | None:
@@ -1248,7 +1261,7 @@ class Conversation:
             journal = self._journal
             latest = await journal.store.latest(journal.head, journal.head.next_seq, before=last.number)
             opened = state.showing(await journal.shown_after(state, latest, journal.head.next_seq))
-            if opened.pressure:
+            if opened.pressure or journal.damaged_in(opened.folded):  # the summary may hold what was said
                 return None
             await journal.undo(state, last)
             self._jobs.drop_pending()
@@ -1548,7 +1561,7 @@ class Conversation:
             return await recall.search(self._journal, await self._readable(), words, max_tokens=max_tokens)
 
     async def _readable(self) -> State:
-        """Return the state to recall and search with. If the conversation cannot be loaded because a message is
+        """Return the state to recall and search with. If the conversation cannot be loaded because its snapshot is
         damaged, the state has none of its messages, and each is read from the store by itself.
         """
         try:

@@ -43,6 +43,7 @@ from refold.engine.arguments import (
     check_whole,
 )
 from refold.engine.conversation import Conversation
+from refold.engine.damage import readable_summaries
 from refold.engine.doctor import Finding, examine
 from refold.engine.effect import Savings, Stats, StatsBy, check_by, first_day, savings_of, stats_of
 from refold.engine.events import Listener
@@ -487,10 +488,12 @@ class Engine:
         learns: str = "",
         is_empty: bool = False,
         finds_twins: bool = True,
+        refuses_damage: bool = False,
     ) -> Conversation:
         """Open a branch; its messages are loaded by the first act. By default it has the engine's settings and
         the model that it was written with. Calibration and limits are stored under the name `learns`, by
-        default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded.
+        default that of the model. With `is_empty` the branch is known to be empty, and nothing is loaded. With
+        `refuses_damage` no placeholder stands for a damaged message: a load raises `Damaged`.
 
         Raises:
             ConfigError: a setting cannot work.
@@ -515,6 +518,7 @@ class Engine:
             model=settings.model,
             learns=learns,
             known_time=self.known_time,
+            refuses_damage=refuses_damage,
         )
         settings = structs.replace(settings, format=head.format, cache=self.cache)
         talk = Conversation.stored(
@@ -689,9 +693,9 @@ class Engine:
         return await find_sessions(self.store, self.owner, meaning, words, name=name, limit=checked(limit))
 
     async def summaries(self, ids: Sequence[str]) -> list[StoredSummary]:
-        """Return the stored summaries with these ids."""
+        """Return the stored summaries with these ids, without those that are damaged."""
         check_texts(ids, "ids", hint="give a list of ids")
-        return await self.store.written(self.owner, ids)
+        return await readable_summaries(self.store, self.owner, ids)
 
     async def search(self, words: str, *, name: str = "", limit: int = 20) -> list[FoundMessage]:
         """Find messages of every conversation by words, best first; last, of the conversations used last,
@@ -810,7 +814,7 @@ class Engine:
         self, name: str, what: str, *, branch: str = "", max_tokens: int = 1_000
     ) -> dict[str, Any] | str:
         """Return the original behind a handle of a conversation, or the passages that match the words. It is
-        `Conversation.recall` without `conversation`, which cannot open a conversation with a damaged message.
+        `Conversation.recall` without `conversation`, which cannot open a conversation whose snapshot is damaged.
 
             await engine.recall("support-42", "#m12")
 

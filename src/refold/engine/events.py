@@ -12,6 +12,7 @@ them after each commit.
     recovered                               a request that was too long was accepted after it was made smaller
     usage_recorded                          a provider has reported the usage of a call
     undone                                  the last change was undone
+    messages_damaged                        stored messages cannot be read, and placeholders are shown for them
 
 A compaction that waits for a model begins before the model is asked, and ends with the switch:
 
@@ -51,6 +52,8 @@ ASKED = "asked for"
 OVERTAKEN = "the conversation was compacted meanwhile"
 NOTHING = "there is nothing to take out"
 NO_SUMMARY = "no summary could be written"
+MOST_NAMED = 10
+"""So many damaged messages are named in a line; `refold doctor` names all."""
 UNFIT = "no summary passed its checks"
 STOPPED = "it was stopped"
 
@@ -248,6 +251,13 @@ class Undone(Event, frozen=True, kw_only=True, tag="undone"):
     """Why it was undone; empty if somebody asked for it."""
     before: ContextSize
     after: ContextSize
+
+
+class MessagesDamaged(Event, frozen=True, kw_only=True, tag="messages_damaged"):
+    """Stored messages cannot be read. A placeholder is shown for each; everything else goes on."""
+
+    messages: tuple[int, ...]
+    """Their numbers."""
 
 
 Listener: TypeAlias = Callable[[Event], object]
@@ -608,7 +618,21 @@ def text_of(event: Event) -> str:
             return f"📊 {counts}; window {short(event.window)} ({event.window_source})"
         case Undone():
             return f"↩️ Taken back ({short(event.before.tokens)} → {short(event.after.tokens)})"
+        case MessagesDamaged():
+            return f"⚠️ {damage_text(event.messages)}"
     return event.kind
+
+
+def damage_text(messages: Sequence[int]) -> str:
+    """Name the messages that placeholders are shown for."""
+    named = ", ".join(map(str, messages[:MOST_NAMED])) + (", …" if len(messages) > MOST_NAMED else "")
+    if len(messages) == 1:
+        return (
+            f"message {named} is damaged and cannot be read: a placeholder is shown for it (`refold doctor`)"
+        )
+    return (
+        f"messages {named} are damaged and cannot be read: placeholders are shown for them (`refold doctor`)"
+    )
 
 
 def _summary_text(event: SummaryWritten | SummaryFailed | SummarySwitched | SummaryDiscarded) -> str:

@@ -26,11 +26,12 @@ from refold.core.secrets import redact
 from refold.core.stage import Edit
 from refold.core.view import View, ViewEntry
 from refold.engine.actions import Outcome
+from refold.engine.damage import ReadMessage, placeholders_in, read_run
 from refold.engine.retention import PAUSE_S, believed_time
 from refold.engine.search import NOTHING, Meaning
 from refold.engine.state import MOST_SINCE, Bill, Change, FillLevel, SentWindow, State
 from refold.model.errors import Damaged, NotFound, StoreError
-from refold.model.message import Message, Role, Text
+from refold.model.message import Message, Role, Text, user
 from refold.model.summary import Summary
 from refold.model.tokens import Usage, call_cost
 from refold.model.window import FixedFields
@@ -49,7 +50,6 @@ from refold.ports.records import (
     StoredSummary,
     read_body,
     read_stored,
-    read_with_shown,
 )
 from refold.ports.store import Conversations, Store
 from refold.text_work import is_long, run_text_work
@@ -65,6 +65,13 @@ from refold.wire.request import encode_fixed, encode_item
 CALL_PRECISION_S = 60.0
 """The time of the last call is stored this precisely. It tells whether a provider's cache is cold, which takes
 minutes."""
+
+
+WAY_OUT = (
+    "`refold export` still writes its messages, and `refold import` takes them under another name; `refold doctor` says what is"
+    " damaged, and a backup has it"
+)
+"""For values without which a conversation cannot be opened."""
 
 
 class Notes(Struct, frozen=True, omit_defaults=True):
@@ -118,7 +125,7 @@ def read_notes(notes: bytes) -> Notes:
     try:
         return msgspec.msgpack.decode(notes, type=Notes) if notes else Notes()
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Damaged("the notes of the conversation cannot be read") from None
+        raise Damaged("the notes of the conversation cannot be read", hint=WAY_OUT) from None
 
 
 def read_edits(change: Compaction) -> tuple[Edit, ...]:
@@ -284,6 +291,8 @@ class Original(Struct, frozen=True):
     message: Message
     shown: Message
     is_secret: bool = False
+    is_damaged: bool = False
+    """Whether both messages are a placeholder."""
 
 
 class _StoredLead(Struct, frozen=True):
@@ -463,7 +472,7 @@ def _decode(snapshot: bytes) -> _Snapshot:
     try:
         state = msgspec.msgpack.decode(snapshot, type=_Snapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Damaged(UNREADABLE) from None
+        raise Damaged(UNREADABLE, hint=WAY_OUT) from None
     if state.version not in VERSIONS:
         raise StoreError(
             f"the snapshot was written by another version ({state.version})", hint="update Refold"
@@ -628,8 +637,16 @@ class Journal:
         model: str = "",
         learns: str = "",
         known_time: KnownTime | None = None,
+        refuses_damage: bool = False,
     ) -> None:
         self.store, self.head, self.session = store, head, session
+        self.refuses_damage = refuses_damage
+        """Whether a load raises `Damaged` for a message that cannot be read: a client that sends its whole history has
+        that message, and no placeholder must stand for it."""
+        self.damaged: dict[int, Damaged] = {}
+        """The messages that could not be read since the last whole load, by number."""
+        self.shown_damage: tuple[int, ...] = ()
+        """Those that a placeholder is shown for, at the last load."""
         self._known_time = known_time or KnownTime(store, head.owner, clock)
         self.clock, self.new_id, self.keeps_content = clock, new_id, keeps_content
         self.meaning = meaning or Meaning()
@@ -798,11 +815,13 @@ class Journal:
         that were shortened on arrival stay short: they were never shown whole.
 
         Raises:
-            Damaged: the messages that the compaction took out cannot be read.
+            Damaged: a message that the compaction took out cannot be read, and its summary may still hold what was said.
         """
         self.check_content()
         latest = await self.store.latest(self.head, self.head.next_seq, before=change.number)
         folded = await self.shown_after(state, latest, self.head.next_seq)
+        if lost := [number for number in self.damaged_in(folded) if number < change.cut]:
+            raise self.damaged[lost[0]]
         session = await self.store.session(self.head.owner, change.base)
         if session is None:
             raise conversation_gone(self.head.conversation)
@@ -812,8 +831,10 @@ class Journal:
     async def undo(self, state: State, change: Compaction) -> None:
         """Undo a change. Until a message is added, no automatic change follows. The caller loads afterwards.
 
+        A message that cannot be read is shown by a placeholder again; the summary of it stays stored.
+
         Raises:
-            Damaged: the messages that the change took out cannot be read; nothing was undone.
+            Damaged: the snapshot before the change cannot be read; nothing was undone.
         """
         self.check_content()
         # Once it is committed, the branch could not be opened any more: check before that the load will succeed.
@@ -896,10 +917,13 @@ class Journal:
     async def _read(self, state: State, notes: Notes, held: Head | None, news: BranchNews | None) -> State:
         head, before = self.head, state
         self.instructions = await self.instructions.loaded(self.store, head)
-        if held and news and _is_extension(state, held, head, notes):
+        is_longer = bool(held and news and not self.damaged and _is_extension(state, held, head, notes))
+        if is_longer and held and news:
             state = await self._extended(state, held, notes, news)
-        else:
-            state = await self._read_whole(state, notes)
+        if not is_longer or self.damaged:  # the counterparts of a damaged message may be earlier ones
+            state = await self._read_whole(before, notes)
+        if self.refuses_damage and self.damaged:
+            raise self.damaged[min(self.damaged)]
         folded = structs.replace(state.folded, settled=notes.settled, declined=notes.declined)
         state = structs.replace(
             state.showing(folded),
@@ -937,20 +961,31 @@ class Journal:
     async def _read_whole(self, state: State, notes: Notes) -> State:
         """Return the state with the branch and its secrets as the store has them."""
         head = self.head
+        self.damaged = {}
         holders = await self.store.pick(head, notes.secret) if notes.secret else []
         secrecy = await run_text_work(
             sum(len(one.body) for one in holders),
             lambda: state.secrecy.restored(
                 notes.sensitive,
                 notes.secret,
-                [message for one in holders if (message := read_stored(one, head)) is not None],
+                [message for one in holders if (message := _holder(one, head)) is not None],
             ),
         )
         state = structs.replace(state, secrecy=secrecy)
         latest = await self.store.latest(head, head.next_seq)
         self.change = latest.id if latest else ""
         self.raw = frozenset(await self.store.raw_arrivals(head, 0))
-        return structs.replace(state, folded=await self.shown_after(state, latest, head.next_seq))
+        folded = await self.shown_after(state, latest, head.next_seq)
+        carried = [number for number in placeholders_in(folded) if number < folded.origin]
+        for one in read_run(await self.store.pick(head, carried), head) if carried else ():
+            if one is not None and one.damage is not None:
+                self.damaged[one.number] = one.damage
+        self.shown_damage = self.damaged_in(folded)
+        return structs.replace(state, folded=folded)
+
+    def damaged_in(self, folded: FoldedBranch) -> tuple[int, ...]:
+        """Return the numbers of the damaged messages that a placeholder is shown for."""
+        return tuple(one for one in placeholders_in(folded) if one in self.damaged) if self.damaged else ()
 
     async def load_without_messages(self, state: State) -> State:
         """Return a state from which windows of the past can be rebuilt: no message of the present one is read."""
@@ -1071,8 +1106,12 @@ class Journal:
 
         def fold() -> FoldedBranch:
             if latest:
-                return read_snapshot(shown, originals, empty, self._decoder(state), pinned)
-            return append_originals(structs.replace(empty, pinned=pinned), originals)
+                folded = read_snapshot(shown, originals, empty, self._decoder(state), pinned)
+            else:
+                folded = append_originals(structs.replace(empty, pinned=pinned), originals)
+            is_changed = folded.shown.dialect.signed_thinking and any(one.is_damaged for one in originals)
+            # Signed reasoning is bound to what was said before it.
+            return folded.show(folded.items.items) if is_changed else folded
 
         return await run_text_work(len(shown) + sum(one.message.characters for one in originals), fold)
 
@@ -1084,7 +1123,7 @@ class Journal:
             try:
                 return read_body(body, wire_format)
             except Damaged:
-                raise Damaged(UNREADABLE, conversation=conversation) from None
+                raise Damaged(UNREADABLE, conversation=conversation, hint=WAY_OUT) from None
 
         return decode
 
@@ -1100,13 +1139,19 @@ class Journal:
         raw = self.raw if raw is None else raw
         head, secret = self.head, state.secrecy.numbers
 
-        def read() -> list[Original]:
-            return [
-                structs.replace(_original(one, head, is_raw=one.seq in raw), is_secret=one.seq in secret)
-                for one in found
-            ]
+        def read() -> list[ReadMessage | None]:
+            return read_run(found, head)
 
-        return await run_text_work(sum(len(one.body) for one in found), read)
+        originals = list[Original]()
+        for one in await run_text_work(sum(len(one.body) for one in found), read):
+            if one is None:
+                raise _content_not_stored()
+            if one.damage is not None:
+                self.damaged[one.number] = one.damage
+            shown = one.message if one.number in raw else one.shown
+            is_secret, is_damaged = one.number in secret, one.damage is not None
+            originals.append(Original(one.number, one.message, shown, is_secret, is_damaged))
+        return originals
 
     async def with_originals(self, state: State, folded: FoldedBranch, first: int = 0) -> FoldedBranch:
         """Return the branch with its messages from number `first` on. After a restart, a state only holds the
@@ -1300,12 +1345,14 @@ def _new_summary(change: Change) -> Summary | None:
     return after[-1] if after and (not before or after[-1] is not before[-1]) else None
 
 
-def _original(one: StoredMessage, head: Head, *, is_raw: bool) -> Original:
-    both = read_with_shown(one, head)
-    if both is None:
-        raise _content_not_stored()
-    message, shown = both
-    return Original(one.seq, message, message if is_raw else shown)
+def _holder(one: StoredMessage, head: Head) -> Message | None:
+    """A message that holds secrets. Of a damaged one, the bytes that are left may still have them: they are searched, and
+    shown nowhere.
+    """
+    try:
+        return read_stored(one, head)
+    except Damaged:
+        return user(one.body.decode("utf-8", "replace"))
 
 
 def encoder(state: State) -> Encode:

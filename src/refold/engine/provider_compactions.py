@@ -24,12 +24,13 @@ from refold.core.fold import FoldedBranch
 from refold.core.identity import compaction_keys
 from refold.core.plan import SummaryRequest
 from refold.core.view import View
+from refold.engine.damage import read_run
 from refold.engine.journal import read_notes
 from refold.engine.state import Secrecy, State
 from refold.model.errors import StoreError
 from refold.model.message import Message, compaction_of, holds_sealed, in_words, readable_text
 from refold.model.tokens import share_of
-from refold.ports.records import Head, StoredMessage, read_stored
+from refold.ports.records import Head, StoredMessage
 from refold.ports.store import Store
 from refold.text_work import run_text_work
 
@@ -206,10 +207,10 @@ def _source(
 
 def _newest_sealed(stored: Sequence[StoredMessage], head: Head) -> tuple[str, ...]:
     """Return the keys of the compactions in the newest stored message that holds a sealed one."""
-    for one in reversed(stored):
-        message = read_stored(one, head) if b"compaction" in one.body else None
-        if message is not None and holds_sealed(message):
-            return compaction_keys(message)
+    candidates = [one for one in stored if b"compaction" in one.body]
+    for one in reversed(read_run(candidates, head)):
+        if one is not None and holds_sealed(one.message):
+            return compaction_keys(one.message)
     return ()
 
 
@@ -225,12 +226,11 @@ def _digest_of(
     left out.
     """
     hidden = {*read_notes(head.notes).sensitive}
-    for one in stored:
-        message = read_stored(one, head)
-        if message is None:
+    for one in read_run(stored, head):
+        if one is None:
             return ""
-        is_hidden = one.seq in hidden or is_sensitive(message)
-        folded = folded.hold(message) if is_hidden else folded.take(message, later=True)
+        is_hidden = one.number in hidden or is_sensitive(one.message)
+        folded = folded.hold(one.message) if is_hidden else folded.take(one.message, later=True)
     request = SummaryRequest(0, folded.size, (), (), (), room)
     policy = structs.replace(frame.policy, scope="cumulative")
     folded = structs.replace(folded, secrets=Secrecy().search(folded).known)

@@ -128,7 +128,8 @@ async def recall(journal: Journal, state: State, handle: str) -> Message | Summa
     place = read_handle(handle)
     if place.kind == "s":
         return await _summary(journal, state, place)
-    if state.folded.origin <= place.number < state.folded.size:
+    is_held = state.folded.origin <= place.number < state.folded.size
+    if is_held and place.number not in journal.damaged:
         return retrieve(handle, state.folded)
     if place.number >= state.folded.size:
         found = await newest_reply(journal.store, journal.head)

@@ -31,6 +31,7 @@ from refold.core.search.query import Query, parse_query
 from refold.core.search.rank import MessagePlace, follow, fuse, fuse_sessions
 from refold.core.search.vectors import code_rows, cosines, nearest_of, pack, read_vectors, window_text
 from refold.core.secrets import holds_secret, redact, values_of
+from refold.engine.damage import readable_summaries
 from refold.model.errors import ConfigError, Damaged, RefoldError, StoreError, UpstreamError
 from refold.model.message import user
 from refold.ports.models import Embedder
@@ -747,7 +748,9 @@ class Meaning:
         lacking = await store.unembedded(owner, self.name, MOST_AT_ONCE) if self._embedder else []
         for first in range(0, len(lacking), SESSION_PAGE):
             page = lacking[first : first + SESSION_PAGE]
-            written = {one.id: one for one in await _readable(store, owner, [row.summary for row in page])}
+            written = {
+                one.id: one for one in await readable_summaries(store, owner, [row.summary for row in page])
+            }
             closed = [(row.id, written[row.summary]) for row in page if row.summary in written]
             known = await _secrets_of(secrets, store, owner, page)
             embeddings = await self.embed(closed, at, known)
@@ -768,16 +771,6 @@ async def _secrets_of(secrets: KnownSecrets, store: Store, owner: str, closed: S
         for conversation, _ in await store.find_sessions(owner, one.id, 1):
             known |= await secrets.of(conversation, one.branch, one.last or 0)
     return known
-
-
-async def _readable(store: Store, owner: str, ids: Sequence[str]) -> list[StoredSummary]:
-    """Return summaries by id without the damaged ones: the rest can still be found, and the doctor reports
-    the damage.
-    """
-    try:
-        return await store.written(owner, ids)
-    except Damaged:
-        return [] if len(ids) == 1 else [one for each in ids for one in await _readable(store, owner, [each])]
 
 
 SHORTEST_ID = 6

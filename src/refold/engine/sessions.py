@@ -27,6 +27,7 @@ from refold.core.fold import FoldedBranch
 from refold.core.plan import SummaryRequest, pinned_units, request_room
 from refold.core.stage import Item
 from refold.core.summary_text import request_lines, with_requests
+from refold.engine.damage import readable_summaries
 from refold.engine.journal import Journal, conversation_gone, empty_view, encoder, write_notes, write_snapshot
 from refold.engine.state import State
 from refold.engine.summary_jobs import (
@@ -273,11 +274,12 @@ def _kept_beside_summary(shown: FoldedBranch, pinned: frozenset[int]) -> list[It
 
 
 async def _summary_of(journal: Journal, state: State, closed: ClosedSession) -> StoredSummary:
-    """Return the summary of a closed session. It is written now if there is none, or none that fits this
+    """Return the summary of a closed session. It is written now if there is none, or none that can be read and fits this
     window.
     """
     session = closed.session
-    found = await journal.store.written(journal.head.owner, [session.summary] if session.summary else [])
+    ids = [session.summary] if session.summary else []
+    found = await readable_summaries(journal.store, journal.head.owner, ids)
     empty = _cleared(state.folded)
     if found and _with_summary(state, empty, found[0].summary, closed.shown).tokens <= room_of(state):
         return found[0]

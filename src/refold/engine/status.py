@@ -45,6 +45,8 @@ class Status(Struct, frozen=True):
     summary: SummaryAuthor = SummaryAuthor()
     source: str = ""
     """The source of `tokens`, in words."""
+    damaged: tuple[int, ...] = ()
+    """The numbers of the messages that cannot be read, and that a placeholder is shown for."""
 
     @property
     def ratio(self) -> float:
@@ -87,6 +89,7 @@ async def status_of(journal: Journal, state: State, jobs: SummaryJobs) -> Status
         billed=state.meter.billed,
         summary=author_of(state.folded, has_late=state.late is not None, is_writing=jobs.is_running),
         source=state.size_source,
+        damaged=journal.damaged_in(state.folded),
     )
 
 

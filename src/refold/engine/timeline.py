@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.stage import Edit
+from refold.engine.damage import readable_summaries
 from refold.engine.events import Regions
 from refold.engine.recall import newest_replies
 from refold.engine.settings import prices_of
@@ -254,7 +255,7 @@ async def timeline_of(
     lines = _ancestry(outline, head)
     shown = tuple(one for one in outline.changes if _is_shown(one))
     made = sorted((one for one in shown if _is_on(one, lines)), key=lambda one: (one.at, one.number))
-    written = await store.written(owner, [one.id for one in made if one.kind == "summarise"])
+    written = await readable_summaries(store, owner, [one.id for one in made if one.kind == "summarise"])
     everything = tuple(TimedCall(number, row) for number, row in enumerate(rows, earlier + 1))
     calls = [one for one in everything if _is_on(one.row, lines)]
     first_calls = _first_calls(made, [one for one in calls if one.is_reply])

@@ -975,7 +975,7 @@ class OwnerConversations:
             is_followed = found is not None and found.goes_on
             if is_followed and (held := await self._follow(head, incoming)) is not None:
                 return held, found
-            talk = await self.open_branch(head, settings, upstream)
+            talk = await self.open_branch(head, settings, upstream, refuses_damage=True)
         except Damaged as error:
             if matched is None:
                 raise
@@ -1053,15 +1053,28 @@ class OwnerConversations:
         return True
 
     async def open_branch(
-        self, head: Head, settings: ConversationSettings, upstream: str, *, finds_twins: bool = False
+        self,
+        head: Head,
+        settings: ConversationSettings,
+        upstream: str,
+        *,
+        finds_twins: bool = False,
+        refuses_damage: bool = False,
     ) -> Conversation:
-        """Open a branch with the settings of a request to an upstream, see `terms`."""
+        """Open a branch with the settings of a request to an upstream, see `terms`. A request has the messages that are damaged
+        in the store, so it `refuses_damage`.
+        """
         own = self.branch_settings(settings)
         is_empty = not (head.next_seq or head.notes or head.epoch)
         # The same model name may have another window at another upstream.
         learns = f"{settings.model}@{upstream}" if settings.model else ""
         talk = await self.engine.open_branch(
-            head, own, learns=learns, is_empty=is_empty, finds_twins=finds_twins
+            head,
+            own,
+            learns=learns,
+            is_empty=is_empty,
+            finds_twins=finds_twins,
+            refuses_damage=refuses_damage,
         )
         if not is_empty:
             await talk.load()  # replacements of another model's compactions depend on the messages in effect

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from refold.core.identity import chain_of, extend_chain, start_chain
 from refold.core.policy import Policy
+from refold.engine.damage import read_run
 from refold.engine.engine import MAX_ID
 from refold.engine.settings import SystemPrompt
 from refold.model.dialect import DIALECTS, Dialect
@@ -30,7 +31,6 @@ from refold.model.errors import ConfigError, InvalidWindow, NotAnOverflow, Store
 from refold.model.message import Message
 from refold.model.tokens import Usage
 from refold.ports.models import Summariser
-from refold.ports.records import read_stored
 from refold.recall import MAX_TOKENS
 from refold.sync import Conversation, Engine, answer_recall
 from refold.wire.sdk import as_json, read_message
@@ -429,10 +429,12 @@ class HistoryTable:
         return opened
 
     def _stored(self, talk: Conversation, first: int) -> list[Message]:
-        """The messages of a branch from a number on, those apart that cannot be read."""
+        """The messages of a branch from a number on, without those whose content is not stored. No history has the
+        placeholder of a damaged message, so one that goes on there gets a branch of its own.
+        """
         head = self.engine.store.head(self.engine.owner, talk.id, talk.branch)
-        stored = (read_stored(one, head) for one in self.engine.store.messages(head, first))
-        return [one for one in stored if one is not None]
+        stored = read_run(self.engine.store.messages(head, first), head)
+        return [one.message for one in stored if one is not None]
 
 
 def named_by_client(owner: str, name: str) -> str:

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from refold.engine.damage import read_run
 from refold.integrations.histories import as_usage
 from refold.model.errors import InvalidWindow, MissingExtra
-from refold.ports.records import read_stored
 from refold.recall import DESCRIPTION, NAME, START, WHAT
 from refold.sync import Conversation, Engine, answer_recall
 from refold.wire.sdk import plain_message
@@ -132,9 +132,9 @@ class RefoldSession:
         if count <= 0 or not talk.size:
             return []
         head = store.head(self.engine.owner, talk.id, talk.branch)
-        stored = [read_stored(one, head) for one in store.messages(head, max(0, talk.size - count))]
+        stored = read_run(store.messages(head, max(0, talk.size - count)), head)
         dialect = talk.state.frame.fixed.dialect
-        return [plain_message(one, dialect) for one in stored if one is not None]
+        return [plain_message(one.message, dialect) for one in stored if one is not None]
 
     def _pop(self) -> Item | None:
         with self._lock:

@@ -145,8 +145,11 @@ def test_whoever_comes_to_a_message_that_cannot_be_read_is_told_which_it_is_and_
         told = kept(command[0], "shifts", *command[1:])
         assert told.code == 1
         assert "message 7 " in told.out
-    for command in (["export"], ["recall", "#m7"]):
-        told = kept(command[0], "shifts", *command[1:])
-        assert told.code == 2
-        assert told.err.startswith("error: the conversation 'shifts' is damaged: message 7 ")
-        assert "hint: run `refold doctor`" in told.err
+    told = kept("export", "shifts")
+    assert told.code == 1
+    assert "message 7 " in told.err
+    assert "hint: `refold doctor`" in told.err
+    told = kept("recall", "shifts", "#m7")
+    assert told.code == 2
+    assert told.err.startswith("error: the conversation 'shifts' is damaged: message 7 ")
+    assert "hint: run `refold doctor`" in told.err

@@ -131,6 +131,7 @@ def of_conversation(name: str, conversation: Conversation, sizes: SizeOptions) -
         measured,
         limits,
         size_source=state.size_source,
+        damaged=conversation.journal.damaged_in(state.folded),
     )
 
 
@@ -193,6 +194,8 @@ class ContextReport(Struct, frozen=True):
     """Whether the conversation is switched off, so that nothing is summarised or compressed; None for a transcript."""
     size_source: str = ""
     """The source of the size of a conversation's next request, in words; empty for a transcript, which is counted here."""
+    damaged: tuple[int, ...] = ()
+    """The numbers of the messages that cannot be read, and that placeholders are sent for."""
 
     @property
     def window(self) -> int:
@@ -359,6 +362,7 @@ def as_document(report: ContextReport) -> dict[str, object]:
         },
         "trigger": {"tokens": trigger, "remaining": trigger - measured.content.tokens},
         **({"size_source": report.size_source} if report.size_source else {}),
+        **({"damaged": list(report.damaged)} if report.damaged else {}),
         "fits": measured.free >= 0,
         **({} if report.is_off is None else {"off": report.is_off}),
         **(_limits_document(report.limits) if report.limits else {}),

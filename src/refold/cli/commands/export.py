@@ -54,23 +54,23 @@ def export(
     In its own format every message has the bytes it came with. In another one it is written anew from its text and
     its tool calls; thinking and parts that only one provider knows are left out. The newest reply is written too, although it joins
     the conversation only with the next request. The answer is JSON with or without --json.
+
+    In the place of a damaged message stands a text that says so. It is named on stderr, and the exit code is 1.
     """
     from refold.cli import store_access
     from refold.cli.transcript import find_dialect
-    from refold.engine.journal import fields_of
     from refold.engine.recall import newest_reply
-    from refold.wire.json_codec import FIELDS, read
 
     wanted = find_dialect(format_name)
 
     async def act(engine: Engine) -> int:
         head = await store_access.head_of(engine, conv, branch)
         own = DIALECTS[head.format]  # type: ignore[index]
-        around = await fields_of(engine.store, head)
-        fields = read(FIELDS, around) if around else {}
-        bodies: AsyncIterator[bytes] = (body async for _, body in _messages(engine, head))
+        damaged = list[str]()
+        fields = await _fields(engine, head, damaged)
+        bodies: AsyncIterator[bytes] = (body async for _, body in _messages(engine, head, damaged))
         if wanted is not None and wanted is not own:
-            fields, bodies = _translated(fields, own, wanted), _foreign(engine, head, wanted)
+            fields, bodies = _translated(fields, own, wanted), _foreign(engine, head, wanted, damaged)
         make = _as_lines if lines and not as_json else _as_document
         await _write_parts(make(fields, bodies, wanted or own))
         reply = await newest_reply(engine.store, head)
@@ -78,7 +78,11 @@ def export(
         output.note(f"{count} of {plain(conv)!r}{', the last is the newest reply' if reply else ''}")
         if others := await store_access.branch_text(engine, head):
             output.note(others.replace("shows", "writes"))
-        return 0
+        if damaged:
+            output.note(
+                "\n".join((*damaged, "hint: `refold doctor` says what is damaged; restore it from a backup"))
+            )
+        return int(bool(damaged))
 
     return store_access.look(place, act)
 
@@ -94,15 +98,42 @@ async def _write_parts(parts: AsyncIterator[bytes]) -> None:
     output.write_bytes(bytes(waiting))
 
 
-async def _messages(engine: Engine, head: Head) -> AsyncIterator[tuple[Message, bytes]]:
-    """The messages of a branch, each with its bytes, and the newest reply, which is not one of them yet."""
-    from refold.cli.store_access import pages_of
-    from refold.engine.recall import newest_reply
-    from refold.ports.records import read_stored
+async def _fields(engine: Engine, head: Head, damaged: list[str]) -> dict[str, Raw]:
+    """The fields around the messages."""
+    from refold.engine.journal import fields_of
+    from refold.model.errors import Damaged
+    from refold.wire.json_codec import FIELDS, read
 
+    try:
+        around = await fields_of(engine.store, head)
+    except Damaged as error:
+        damaged.append(f"{error.what}: the system prompt and the tools are left out")
+        return {}
+    return read(FIELDS, around) if around else {}
+
+
+async def _messages(engine: Engine, head: Head, damaged: list[str]) -> AsyncIterator[tuple[Message, bytes]]:
+    """The messages of a branch, each with its bytes, and the newest reply, which is not one of them yet. In the place of a damaged
+    message stands a placeholder; what is wrong with it is added to `damaged`.
+    """
+    from refold.cli.store_access import pages_of
+    from refold.engine.damage import read_one
+    from refold.engine.recall import newest_reply
+    from refold.model.errors import Damaged
+    from refold.ports.records import read_stored
+    from refold.wire.request import encode_item
+
+    dialect = DIALECTS[head.format]  # type: ignore[index]
     async for page in pages_of(engine, head, 0, head.next_seq):
         for one in page:
-            message = read_stored(one, head)
+            try:
+                message = read_stored(one, head)
+            except Damaged as error:
+                found = await read_one(engine.store, head, one.seq)
+                assert found is not None
+                damaged.append(f"{error.what}: a placeholder stands for it")
+                yield found.message, bytes(encode_item(found.message, dialect))
+                continue
             if message is None:
                 raise StoreError(
                     "the content of this conversation was not kept",
@@ -115,13 +146,13 @@ async def _messages(engine: Engine, head: Head) -> AsyncIterator[tuple[Message, 
         yield message, reply.body
 
 
-async def _foreign(engine: Engine, head: Head, wanted: Dialect) -> AsyncIterator[bytes]:
+async def _foreign(engine: Engine, head: Head, wanted: Dialect, damaged: list[str]) -> AsyncIterator[bytes]:
     """The messages in another format. One reply may be several items there, so all of them are looked at together."""
     from refold.core.pairs import repair
     from refold.wire.request import encode_item
     from refold.wire.translate import translate_messages
 
-    messages: list[Message] = [message async for message, _ in _messages(engine, head)]
+    messages: list[Message] = [message async for message, _ in _messages(engine, head, damaged)]
     for message in repair(translate_messages(messages, wanted), wanted).messages:
         yield bytes(encode_item(message, wanted))
 
