@@ -12,7 +12,6 @@ import apsw
 import msgspec
 import pytest
 from msgspec import structs
-from refold.wire.request import decode_message
 
 import refold
 from refold.core.pairs import repair
@@ -22,6 +21,7 @@ from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
 from refold.ports.records import Head, StoredMessage
 from refold.stores.memory import MemoryStore
+from refold.wire.request import decode_message
 from tests.damage import damage
 
 CALLS = [

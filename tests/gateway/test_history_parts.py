@@ -224,3 +224,12 @@ async def test_a_request_that_no_window_can_be_made_for_is_answered_as_in_one_tr
             answers.append((status, marks, store.sizes))
 
     assert answers[0] == answers[1]
+
+
+async def test_without_stored_content_a_history_is_one_transaction(small_parts, upstream):
+    """A new process could not go on with a part: the messages are in the memory of the one that began it."""
+    store = CountingStore()
+    async with served(upstream, store=store, window=200_000, store_content=False) as gate:
+        await ask(gate, history())
+
+    assert store.sizes == [len(history())]

@@ -660,7 +660,9 @@ class OwnerConversations:
             DamagedBranch: this branch is damaged too.
         """
         is_live, is_earlier = not damaged, True
-        for _ in range(TRIES):
+        for _ in range(
+            TRIES + len(incoming.body) // PART_BYTES
+        ):  # an equal request may store each part first
             held = await self._find_live(incoming, seen) if is_live else None
             live, found = held or await self._open(
                 incoming, seen.line, settings, upstream, damaged, is_earlier=is_earlier
@@ -834,7 +836,7 @@ class OwnerConversations:
         claims = line.claimed_after(max([known, *(one.found.known for one in damaged)]))
         hashes, first = line.hashes[known:], 0
         receipts: tuple[Receipt, ...] = (opened,) if opened else ()
-        if size_read > PART_BYTES:
+        if size_read > PART_BYTES and live.conversation.journal.keeps_content:
             first, before = await self._take_parts(live, line, size, new, hashes, request, claims)
             receipts += before
         try:
@@ -869,6 +871,7 @@ class OwnerConversations:
     ) -> tuple[int, tuple[Receipt, ...]]:
         """Store the first ones of the new messages, if there are many bytes of them, in transactions of their own. Returns their
         number, and the receipts. If the store refuses one, the others are left to `LiveBranch.take`, which makes a window without it.
+        Not for a store without content: a branch that it has cannot be gone on with after a crash.
         """
         first, receipts = 0, tuple[Receipt, ...]()
         for end in _part_ends(new, hashes, claims):

@@ -1,7 +1,7 @@
 import pytest
-from refold.core.summary_text import TITLES
 
 from refold.core.digest.line_markers import is_marker, quoted_line, quoted_lines
+from refold.core.summary_text import TITLES
 
 MARKERS = (
     "#m2 user: yes", "m2 user: yes", "s0 assistant: no", "a) m2 user: yes", "b. #m3 tool: 1", "User: yes", "HUMAN: yes",
