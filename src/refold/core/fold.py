@@ -371,10 +371,8 @@ class FoldedBranch(Struct, frozen=True, dict=True):
     @cached_property
     def items(self) -> ShownMessages:
         """The messages shown, in the form that stages take."""
-        numbered = zip(self.shown, chain(self.edited, count(self.base)), strict=False)
-        return ShownMessages(
-            tuple([Item(entry.message, seq, entry.tokens) for entry, seq in numbered]), self.active
-        )
+        numbers, sizes = chain(self.edited, count(self.base)), [entry.tokens for entry in self.shown]
+        return ShownMessages(tuple(map(Item, self.shown.messages(), numbers, sizes)), self.active)
 
     @cached_property
     def instructions(self) -> tuple[Item, ...]:

@@ -221,10 +221,10 @@ def _plan_span_first(folded: FoldedBranch, frame: Frame, now: Now, reason: str, 
     known = _WITHOUT_BOUNDARY if is_manual else _BY_MESSAGE
     if policy.plugin_stages or policy.hard or not all(isinstance(stage, known) for stage in policy.stages):
         return None
-    request, shown = _request(folded, frame, now), folded.touchable
-    if request is None:
+    span, shown = _leaving_span(folded, frame, now), folded.touchable
+    if span is None:
         return None
-    start, before = len(request.items), 0
+    start, before = span.at, 0
     if is_manual and (tiers := _tiers(policy.stages)):
         if reduce(shown, [stage for stage in policy.stages if isinstance(stage, _OF_PARTS)], room)[1]:
             return None
@@ -234,9 +234,10 @@ def _plan_span_first(folded: FoldedBranch, frame: Frame, now: Now, reason: str, 
         return None
     if edits:  # messages that are smaller now leave room for others
         folded = folded.show((*shown.items[:start], *tail.items))
-        request = _request(folded, frame, now)
-    if request is None or (is_manual and len(request.items) < start):
+        span = _leaving_span(folded, frame, now)
+    if span is None or (is_manual and span.at < start):
         return None  # messages would stay that no stage has seen
+    request = _request_for(span, folded, frame, now)
     return Plan(frame, now, folded, folded, "summarise", reason, edits, request)
 
 
@@ -367,26 +368,49 @@ def _is_small(folded: FoldedBranch, frame: Frame, now: Now) -> bool:
     return not is_triggered(folded, frame, now)
 
 
+class _LeavingSpan(Struct, frozen=True):
+    """The messages that a summary would replace."""
+
+    at: int
+    """Index of the first message that stays."""
+    last: int
+    """Number of the first message that the summary does not cover."""
+    kept: tuple[Item, ...]
+    """The messages that stay."""
+
+
 def _request(folded: FoldedBranch, frame: Frame, now: Now) -> SummaryRequest | None:
     """The summary to request; None if no message can be cut off or none is new since the last summary."""
+    span = _leaving_span(folded, frame, now)
+    return None if span is None else _request_for(span, folded, frame, now)
+
+
+def _leaving_span(folded: FoldedBranch, frame: Frame, now: Now) -> _LeavingSpan | None:
     if folded.settled == folded.size and now.moment != "overflow":
         return None
     items, effective = folded.items.items, effective_for(frame, now)
     if not items:
         return None
-    span = folded.shown.compaction_span
     at = _cut(folded, frame, now, effective)
-    at = max(at, span.stop) if at else 0
+    at = max(at, folded.shown.compaction_span.stop) if at else 0
     first = folded.summaries[-1].last if folded.summaries else 0
     last = max(first, _number_at(items, at, folded.size))
     kept = _kept(folded, last, effective)
     if len(kept) == len(items) and not _is_summary_large(folded, frame, now):
         return None
+    return _LeavingSpan(at, last, kept)
+
+
+def _request_for(leaving: _LeavingSpan, folded: FoldedBranch, frame: Frame, now: Now) -> SummaryRequest:
+    """The request for a summary of the messages that leave."""
+    at, kept, items = leaving.at, leaving.kept, folded.items.items
+    span = folded.shown.compaction_span
+    first = folded.summaries[-1].last if folded.summaries else 0
     split, source = cuts.split_turn(folded.shown, at), _source_size(folded, kept, frame, now)
-    room = _summary_room(kept, frame, now, effective)
+    room = _summary_room(kept, frame, now, effective_for(frame, now))
     request = SummaryRequest(
         first=0 if frame.policy.scope == "cumulative" else first,
-        last=last,
+        last=leaving.last,
         items=items[:at],
         kept=kept,
         previous=folded.summaries,
