@@ -477,12 +477,14 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[IndexedMessa
 def term_ids(log: FactLog, text: str) -> set[int]:
     """Return the terms of a text that are in the index."""
     number_of, phrase_of, said = log.ids.get, log.phrases.get, terms(text)
-    found = {*map(number_of, said.single)}
+    found = {number for term in said.single if (number := number_of(term)) is not None}
     for first, second in said.phrases:
         before, after = number_of(first), number_of(second)
         if before is not None and after is not None:
-            found.add(phrase_of(_pair(before, after)))
-    return found - {None}
+            number = phrase_of(_pair(before, after))
+            if number is not None:
+                found.add(number)
+    return found
 
 
 def text_of(part: Part) -> str:

@@ -96,7 +96,7 @@ cached_token = lru_cache(maxsize=20_000)(read_token)
 """`read_token` with a cache for as many tokens as a window may hold: conversations repeat themselves."""
 
 
-class Terms(Struct, frozen=True, gc=False):
+class TextTerms(Struct, frozen=True, gc=False):
     """The terms of a text, each once: those of single tokens, and phrases as pairs of tokens."""
 
     single: frozenset[str]
@@ -106,14 +106,14 @@ class Terms(Struct, frozen=True, gc=False):
         return bool(self.single)
 
 
-def terms(text: str) -> Terms:
+def terms(text: str) -> TextTerms:
     """Return every term of a text once, cached for texts that are read repeatedly, such as a system prompt or
     a task.
     """
     return _cached_terms(text) if len(text) <= _REMEMBERED else read_terms(text)
 
 
-def read_terms(text: str) -> Terms:
+def read_terms(text: str) -> TextTerms:
     """Return every term of a text once."""
     parts, single, phrases = split_tokens(text), list[TokenTerms](), list[tuple[str, str]]()
     previous, gap = "", 0
@@ -127,7 +127,7 @@ def read_terms(text: str) -> Terms:
         if previous and gap <= PHRASE_GAP:
             phrases.append((previous, token))
         previous, gap = token, 0
-    return Terms(frozenset([term for own in single for term, _ in own]), frozenset(phrases))
+    return TextTerms(frozenset([term for own in single for term, _ in own]), frozenset(phrases))
 
 
 _cached_terms = lru_cache(maxsize=64)(read_terms)

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
-from refold.core.digest.terms import CJK, TermKind, terms
+from refold.core.digest.terms import CJK, TermKind, cached_token, split_tokens
 from refold.core.summary_text import is_heading, is_open, lines_of
 
 # Refusals
@@ -166,7 +166,8 @@ def _cannot_do_that(said: str) -> bool:
 
 
 def _has_facts(text: str) -> bool:
-    return any(kind in (TermKind.LITERAL, TermKind.NUMBER) for _, kind in terms(text))
+    own = (cached_token(raw)[2] for raw in split_tokens(text)[1::2])
+    return any(kind in (TermKind.LITERAL, TermKind.NUMBER) for found in own for _, kind in found)
 
 
 def letters(text: str) -> int:
