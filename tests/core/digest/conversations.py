@@ -3,7 +3,7 @@
 import json
 
 from refold.core.digest.facts import FactLog, Facts, index_message
-from refold.core.digest.terms import DEFAULT, TermKind, read_token, split_tokens
+from refold.core.digest.terms import DEFAULT, TermKind, single_terms
 from refold.model.message import Message, ToolCall, assistant, tool, user
 
 WINDOW = 2_000
@@ -11,7 +11,7 @@ WINDOW = 2_000
 
 def kinds(text: str) -> set[tuple[str, TermKind]]:
     """The terms of a text that are no phrases, each with its kind."""
-    return {found for token in split_tokens(text)[1::2] for found in read_token(token)[2]}
+    return set(single_terms(text))
 
 
 class QuarterCounter:

@@ -476,14 +476,10 @@ def _index_entry(log: FactLog, seq: int, message: Message) -> tuple[IndexedMessa
 
 def term_ids(log: FactLog, text: str) -> set[int]:
     """Return the terms of a text that are in the index."""
-    number_of, phrase_of, said = log.ids.get, log.phrases.get, terms(text)
-    found = {number for term in said.single if (number := number_of(term)) is not None}
-    for first, second in said.phrases:
-        before, after = number_of(first), number_of(second)
-        if before is not None and after is not None:
-            number = phrase_of(_pair(before, after))
-            if number is not None:
-                found.add(number)
+    ids, phrases, said = log.ids, log.phrases, terms(text)
+    found = {ids[term] for term in said.single if term in ids}
+    pairs = [_pair(ids[one], ids[other]) for one, other in said.phrases if one in ids and other in ids]
+    found.update([phrases[pair] for pair in pairs if pair in phrases])
     return found
 
 

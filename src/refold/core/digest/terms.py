@@ -113,6 +113,11 @@ def terms(text: str) -> TextTerms:
     return _cached_terms(text) if len(text) <= _REMEMBERED else read_terms(text)
 
 
+def single_terms(text: str) -> Iterator[tuple[str, TermKind]]:
+    """Yield every term of a text that is no phrase, in order, with its kind."""
+    return (found for token in split_tokens(text)[1::2] for found in cached_token(token)[2])
+
+
 def read_terms(text: str) -> TextTerms:
     """Return every term of a text once."""
     parts, single, phrases = split_tokens(text), list[TokenTerms](), list[tuple[str, str]]()

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
-from refold.core.digest.terms import CJK, TermKind, cached_token, split_tokens
+from refold.core.digest.terms import CJK, TermKind, single_terms
 from refold.core.summary_text import is_heading, is_open, lines_of
 
 # Refusals
@@ -166,8 +166,7 @@ def _cannot_do_that(said: str) -> bool:
 
 
 def _has_facts(text: str) -> bool:
-    own = (cached_token(raw)[2] for raw in split_tokens(text)[1::2])
-    return any(kind in (TermKind.LITERAL, TermKind.NUMBER) for found in own for _, kind in found)
+    return any(kind in (TermKind.LITERAL, TermKind.NUMBER) for _, kind in single_terms(text))
 
 
 def letters(text: str) -> int:
