@@ -18,6 +18,7 @@ from refold.engine.events import text_of
 from refold.sync import Conversation, Engine, answer_recall
 from refold.testing import Say, ScriptedUpstream
 from tests.core.conversations import TextCounter
+from tests.damage import damage
 from tests.features.folds import ALL, LongWriter, Run, Writer
 from tests.features.tool_outputs import FAILURES, LOOK_ALIKES
 from tests.formats import KEYS, answer, chat_call, chat_result, question, turn, violations
@@ -57,6 +58,27 @@ def stored_talk(url, preset="refold"):
         sent = talk.context()["messages"]
         assert talk.receipts
     return said, sent
+
+
+@pytest.mark.feature("N2")
+def test_a_damaged_tool_call_takes_no_other_message_with_it(tmp_path):
+    path = tmp_path / "chats.db"
+    said = [
+        question("How high is the water?"),
+        chat_call("gauge", at="Vik"),
+        chat_result("gauge", "high at the pier"),
+    ]
+    with Engine(path, model="gpt-4o", window=8_000) as engine:
+        engine.conversation("tides").add(*said, answer("High."), question("And now?"))
+    damage(path, "tides", 1)
+    with Engine(path, model="gpt-4o", window=8_000) as engine:
+        talk = engine.conversation("tides")
+        fields = talk.context()
+        assert "high at the pier" in json.dumps(fields)
+        assert violations(fields, "chat") == ()
+        assert talk.status().damaged == (1,)
+        with pytest.raises(refold.Damaged, match="1"):
+            talk.recall("#m1")
 
 
 @pytest.mark.feature("N2")
