@@ -48,6 +48,21 @@ def test_every_request_of_every_preset_is_valid_and_fits(preset, format_name):
     assert GOAL in json.dumps(fields)
 
 
+@pytest.mark.feature("N1")
+def test_no_candidate_of_a_replay_is_as_good_as_the_default_in_everything(capsys):
+    """By a command that needs no model. docs/evaluation.md has the same for recorded sessions, and what a real model gets."""
+    assert run(["replay", str(EXAMPLE), "--baselines", "--json", "--window", "2k", "--window", "8k"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out)["rows"] if row["fits"] == row["valid"] == 100]
+    assert {(row["candidate"], row["window"]) for row in rows} >= {
+        (name, window) for name in ALL for window in (2_000, 8_000)
+    }
+    for row in rows:
+        default = next(one for one in rows if (one["candidate"], one["window"]) == ("refold", row["window"]))
+        known = [row[name] >= default[name] for name in ("fur_old", "bound", "phrases_old")]
+        is_cheaper = row["dollars"]["anthropic"] <= default["dollars"]["anthropic"]
+        assert row is default or not (all(known) and is_cheaper), row["candidate"]
+
+
 def stored_talk(url, preset="refold"):
     """Store a conversation that is folded, and return its messages and the ones that are sent of it."""
     said = [question("Get the shop running."), answer("I will.")]
