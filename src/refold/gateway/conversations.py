@@ -919,7 +919,7 @@ class OwnerConversations:
             await self.compactions.keep(self.engine.clock())
 
     async def _read(self, incoming: IncomingRequest, array: bytes | memoryview) -> DecodedLine:
-        lines = self.table.lines(incoming.line_name, array)
+        lines = self.table.lines(incoming.line_name, array, incoming.dialect)
         return await run_text_work(
             len(array), lambda: self.read(incoming, array, find_earlier(lines, incoming.line_name, array))
         )
