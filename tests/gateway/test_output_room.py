@@ -225,6 +225,23 @@ async def test_nothing_is_refused_for_a_window_that_is_only_assumed():
     assert upstream.requests[-1].json == body
 
 
+async def test_a_request_that_cannot_be_made_smaller_is_not_called_folded():
+    async with (
+        ScriptedUpstream(otherwise="Fine.", window=None) as upstream,
+        served(upstream, summariser_enabled=False) as gate,
+    ):
+        body = {**request("chat", turns(12), None), "model": "nobodys-model"}
+        _, folded, _ = await post(gate, "chat", body, x_refold_conversation="c", x_refold_window="6000")
+        body = {**request("chat", turns(12), None, rules=RULES * 60), "model": "nobodys-model"}
+        _, told, _ = await post(gate, "chat", body, x_refold_conversation="c")
+    assert folded["x-refold-action"] == "folded"
+    assert upstream.requests[-1].json == body
+    assert told["x-refold-action"] == "passed"
+    assert "x-refold-summary" not in told
+    whole, sent = told["x-refold-tokens"].split("->")
+    assert whole == sent
+
+
 async def test_no_field_is_added_for_a_client_that_states_no_output():
     async with (
         ScriptedUpstream(otherwise="Fine.", window=WINDOW) as upstream,

@@ -86,13 +86,27 @@ async def test_arguments_with_half_a_character_are_left_alone(upstream, argument
 @pytest.mark.feature("L9", "X5")
 async def test_a_client_that_marks_its_own_prefixes_is_left_alone(upstream):
     async with served(upstream, window=200_000) as gate:
-        for turn in range(1, 9, 2):
+        for turn in range(1, 17, 2):  # the stored messages have more marks than a request may have
             messages = chapters(turn)
             messages[-1]["content"] = blocks(messages[-1]["content"], cache_control={"type": "ephemeral"})
             came, sent, told = await post(gate, messages)
             assert sent == came
             assert told["x-refold-action"] == "passed"
         assert len(await gate.store.conversations("local")) == 1
+
+
+@pytest.mark.feature("L9")
+async def test_more_marks_than_a_request_may_have_lose_the_oldest(upstream):
+    async with served(upstream, window=200_000) as gate:
+        messages = [
+            {**one, "content": blocks(one["content"], cache_control={"type": "ephemeral"})}
+            for one in chapters(7)
+        ]
+        came, sent, told = await post(gate, messages)
+        assert (marks(came), marks(sent)) == (7, 4)
+        kept = [one["content"][0] for one in msgspec.json.decode(sent)["messages"]]
+        assert ["cache_control" in block for block in kept] == [False] * 3 + [True] * 4
+        assert told["x-refold-action"] == "passed"
 
 
 @pytest.mark.feature("X4")

@@ -81,3 +81,17 @@ async def test_what_fits_leaves_as_it_came_and_what_is_misplaced_is_moved():
         status, headers, _ = await ask(gate, [said(kind, at) for at, kind in enumerate("usausausasu")])
     assert [shape(one) for one in upstream.requests] == ["usausaus", "usausausaus"]
     assert (status, headers["x-refold-action"]) == (200, "reduced")
+
+
+async def test_the_same_messages_in_another_format_are_read_again(gate):
+    """In Chat a system message at the beginning is the prompt, in Anthropic's format it is a message."""
+    opening = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "When is high tide?"}]
+    history = [*opening, {"role": "assistant", "content": "At noon."}, {"role": "user", "content": "Where?"}]
+    name = {"x_refold_conversation": "tides"}
+    first = json.dumps({"model": "m", "messages": opening}).encode()
+    await gate.post("/v1/chat/completions", first, **name)
+    again = json.dumps({"model": "m", "max_tokens": 300, "messages": history}).encode()
+    _, told, _ = await gate.post("/v1/messages", again, **name)
+    _, alone, _ = await gate.post("/v1/messages", again, x_refold_conversation="tides alone")
+    assert told["x-refold-action"] == alone["x-refold-action"] == "reduced"
+    assert told["x-refold-tokens"] == alone["x-refold-tokens"]

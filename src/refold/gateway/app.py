@@ -387,7 +387,8 @@ class Gateway:
                 check_json(body, **limits)
                 return None, None
             name, array = incoming.line_name, incoming.array or b""
-            earlier = find_earlier(host.table.lines(name, array), name, array) if host else None
+            lines = host.table.lines(name, array, incoming.dialect) if host else ()
+            earlier = find_earlier(lines, name, array)
             known = known_bytes(earlier, array) if earlier else 0
             check_new(body, incoming.fields, incoming.dialect.messages_key, known, **limits)
             if host is None or not array or incoming.continues or incoming.wishes.is_off:

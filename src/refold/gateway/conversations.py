@@ -164,26 +164,39 @@ class PreparedWindow(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_plain(self) -> bool:
-        """True if the window shows every message unchanged and adds nothing, so that the client's own bytes
-        can be sent.
+        """True if the window shows every message and adds nothing but cache breakpoints."""
+        return self._shows_all and (self._is_unmarked or _are_same(self.bare, self.sent))
+
+    @property
+    def is_as_sent(self) -> bool:
+        """True if the client's own bytes can be sent: the window is plain, and no cache breakpoint was set or
+        taken out.
         """
+        return self._shows_all and self._is_unmarked and not (self.window and self.window.breakpoints)
+
+    @property
+    def _shows_all(self) -> bool:
         window, sent = self.window, self.sent
         if window is None:
             return True
         is_more = window.before or window.summaries or window.block
-        is_whole = not (is_more or sent.origin) and len(sent.shown) == len(sent.branch)
-        return is_whole and all(map(is_, window.messages, sent.branch.messages()))
+        return not (is_more or sent.origin) and len(sent.shown) == len(sent.branch)
 
-    @property
-    def is_as_sent(self) -> bool:
-        """True if the client's own bytes can be sent: the window is plain and has no cache breakpoints."""
-        return self.is_plain and not (self.window and self.window.breakpoints)
+    @cached_property
+    def _is_unmarked(self) -> bool:
+        """True if no message of the window was changed, and no cache breakpoint taken out of one."""
+        return _are_same(self.window, self.sent)
 
     @property
     def bare(self) -> Window | None:
         """The window without the cache breakpoints that Refold set."""
         window = self.window
         return window and assemble(window.fixed, self.sent.shown.messages(), self.sent.lead)
+
+
+def _are_same(window: Window | None, sent: FoldedBranch) -> bool:
+    """True if the messages of a window are those of the branch."""
+    return window is None or all(map(is_, window.messages, sent.branch.messages()))
 
 
 def made_of(before: State, done: ActionOutcome) -> PreparedWindow:
@@ -919,7 +932,7 @@ class OwnerConversations:
             await self.compactions.keep(self.engine.clock())
 
     async def _read(self, incoming: IncomingRequest, array: bytes | memoryview) -> DecodedLine:
-        lines = self.table.lines(incoming.line_name, array)
+        lines = self.table.lines(incoming.line_name, array, incoming.dialect)
         return await run_text_work(
             len(array), lambda: self.read(incoming, array, find_earlier(lines, incoming.line_name, array))
         )

@@ -246,7 +246,7 @@ class Ticket:
         self.body = await run_text_work(size, write)
         if any(receipt.decision == "summarise" for receipt in made.receipts):
             hosted.live.has_news = True
-        self.action = "folded" if made.sent.summaries else "passed" if made.is_plain else "reduced"
+        self.action = "passed" if made.is_plain else "folded" if made.sent.summaries else "reduced"
         if hosted.is_stored:
             self._backlog.note_stored(hosted.line.hashes)
         else:
@@ -511,9 +511,12 @@ class Ticket:
             headers["x-refold-changed"] = next(one for one in _CHANGES if one in done)
         if cut := cut_unread(made):
             headers["x-refold-cut"] = cut
-        if summary := talk.author_of(self._sent_elsewhere or made.sent).text:
+        is_sent = (
+            made.window is not None
+        )  # else the client's own messages, because nothing smaller can be made
+        if is_sent and (summary := talk.author_of(self._sent_elsewhere or made.sent).text):
             headers["x-refold-summary"] = summary
-        headers["x-refold-tokens"] = f"{made.sent.whole}->{made.sent.tokens}"
+        headers["x-refold-tokens"] = f"{made.sent.whole}->{made.sent.tokens if is_sent else made.sent.whole}"
         if count := self._backlog.not_kept(hosted.line.hashes):
             headers["x-refold-not-kept"] = str(count)
         return headers

@@ -313,9 +313,9 @@ class LiveBranches:
     def __iter__(self) -> Iterator[LiveBranch]:
         return iter(tuple(self._live.values()))
 
-    def lines(self, name: str, array: bytes | memoryview) -> Sequence[Line]:
+    def lines(self, name: str, array: bytes | memoryview, dialect: Dialect) -> Sequence[Line]:
         """Earlier requests that a list of messages may continue: those with its name, or the latest without a
-        name.
+        name, in its format. The same bytes are other messages in another format.
 
         May be called in a thread: the branches are copied in one step, and branches noted later are not
         included.
@@ -325,7 +325,7 @@ class LiveBranches:
         branches = tuple(self._named.get(name, {}).values())
         if not name:
             branches = branches[: -LATELY - 1 : -1]
-        return [line for live in branches if (line := live.line)]
+        return [line for live in branches if (line := live.line) and live.conversation.format == dialect.name]
 
     def find_by_end(
         self, hashes: Sequence[bytes], incoming: IncomingRequest

@@ -42,7 +42,8 @@ def body_of(incoming: IncomingRequest, hosted: TakenRequest, made: PreparedWindo
     is_marked = MARK in incoming.body
     if is_marked:
         window = made.bare  # the client marks its own cache prefixes: leave them to it
-        if window is None or made.is_plain:
+        most = incoming.dialect.max_breakpoints
+        if window is None or (made.is_plain and not incoming.body.count(MARK) > most > 0):
             return incoming.body
     window = within_limit(_as_sent(incoming, hosted, made, window, is_marked=is_marked))
     return encode_window(_request(incoming, window), window)
