@@ -511,9 +511,7 @@ class Ticket:
             headers["x-refold-changed"] = next(one for one in _CHANGES if one in done)
         if cut := cut_unread(made):
             headers["x-refold-cut"] = cut
-        is_sent = (
-            made.window is not None
-        )  # else the client's own messages, because nothing smaller can be made
+        is_sent = made.window is not None  # or nothing smaller can be made: the client's own messages leave
         if is_sent and (summary := talk.author_of(self._sent_elsewhere or made.sent).text):
             headers["x-refold-summary"] = summary
         headers["x-refold-tokens"] = f"{made.sent.whole}->{made.sent.tokens if is_sent else made.sent.whole}"
