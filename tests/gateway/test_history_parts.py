@@ -273,3 +273,36 @@ async def test_a_history_of_which_a_part_is_stored_is_not_taken_for_another_of_i
         assert again["x-refold-branch"] != told["x-refold-branch"]
         assert await stored(store, again) == said
         assert await stored(store, told) == other
+
+
+@pytest.mark.parametrize("refused", [1, 3])
+async def test_a_store_that_is_down_from_a_part_on_does_not_change_what_is_sent(
+    monkeypatch, upstream, refused
+):
+    class DownStore(CountingStore):
+        is_down = False
+
+        async def commit(self, seen: Head, batch: Batch) -> Head:
+            try:
+                return await super().commit(seen, batch)
+            except StoreError:
+                self.is_down = True
+                raise
+
+        async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
+            if self.is_down:
+                raise StoreError("the server is down")
+            return await super().head(owner, conversation, branch)
+
+    sent = []
+    for size, number in ((8_000_000, 1), (2_000, refused)):
+        monkeypatch.setattr("refold.gateway.conversations.PART_BYTES", size)
+        store = DownStore(*range(number, 100))
+        async with served(upstream, store=store, window=4_000, summariser_enabled=False) as gate:
+            told = await ask(gate, history())
+            assert told["x-refold-action"] == "not-kept"
+            sent.append(upstream.requests[-1].body)
+            store.is_down, store._refused = False, ()
+
+    assert sent[1] == sent[0]
+    assert len(sent[0]) < len(msgspec.json.encode(history()))
