@@ -58,9 +58,13 @@ def history(turns: int = 12) -> list[dict[str, object]]:
     return [*said, {"role": "user", "content": "And now?"}]
 
 
-async def ask(gate, messages, **headers: str) -> dict[str, str]:
+async def post(gate, messages, **headers: str) -> tuple[int, dict[str, str], bytes]:
     body = msgspec.json.encode({"model": "gpt-5", "messages": messages})
-    status, told, answer = await gate.post("/v1/chat/completions", body, **headers)
+    return await gate.post("/v1/chat/completions", body, **headers)
+
+
+async def ask(gate, messages, **headers: str) -> dict[str, str]:
+    status, told, answer = await post(gate, messages, **headers)
     assert status == 200, answer
     return told
 
@@ -233,3 +237,72 @@ async def test_without_stored_content_a_history_is_one_transaction(small_parts, 
         await ask(gate, history())
 
     assert store.sizes == [len(history())]
+
+
+async def test_a_history_of_which_a_part_is_stored_is_not_taken_for_another_of_its_length(
+    small_parts, upstream
+):
+    class CutOffStore(CountingStore):
+        left = 2
+
+        async def commit(self, seen: Head, batch: Batch) -> Head:
+            if batch.messages:
+                if not self.left:
+                    raise asyncio.CancelledError  # the client has gone
+                self.left -= 1
+            return await super().commit(seen, batch)
+
+    store, said = CutOffStore(), history()
+    other = [*said[:-1], {"role": "user", "content": "And yesterday?"}]
+    on = [*other, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "On."}]
+    async with (
+        served(upstream, store=store, window=200_000) as one,
+        served(upstream, store=store, window=200_000, id_prefix="two") as two,
+    ):
+        status, _, _ = await post(one, said)
+        assert status == 503
+        store.left = 1_000
+        told = await ask(two, other)  # it goes on with the parts of the first
+        store.left = 0
+        status, _, _ = await post(one, on)
+        assert status == 503
+        store.left = 1_000
+
+        again = await ask(one, said)
+        assert upstream.requests[-1].json["messages"] == said
+        assert again["x-refold-branch"] != told["x-refold-branch"]
+        assert await stored(store, again) == said
+        assert await stored(store, told) == other
+
+
+@pytest.mark.parametrize("refused", [1, 3])
+async def test_a_store_that_is_down_from_a_part_on_does_not_change_what_is_sent(
+    monkeypatch, upstream, refused
+):
+    class DownStore(CountingStore):
+        is_down = False
+
+        async def commit(self, seen: Head, batch: Batch) -> Head:
+            try:
+                return await super().commit(seen, batch)
+            except StoreError:
+                self.is_down = True
+                raise
+
+        async def head(self, owner: str, conversation: str, branch: str = "") -> Head | None:
+            if self.is_down:
+                raise StoreError("the server is down")
+            return await super().head(owner, conversation, branch)
+
+    sent = []
+    for size, number in ((8_000_000, 1), (2_000, refused)):
+        monkeypatch.setattr("refold.gateway.conversations.PART_BYTES", size)
+        store = DownStore(*range(number, 100))
+        async with served(upstream, store=store, window=4_000, summariser_enabled=False) as gate:
+            told = await ask(gate, history())
+            assert told["x-refold-action"] == "not-kept"
+            sent.append(upstream.requests[-1].body)
+            store.is_down, store._refused = False, ()
+
+    assert sent[1] == sent[0]
+    assert len(sent[0]) < len(msgspec.json.encode(history()))

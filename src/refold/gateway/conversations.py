@@ -345,6 +345,24 @@ class LiveBranch:
         await self.conversation.apply(act, chains=hashes, claims=claims, is_blind=True, text_size=text_size)
         return receipts
 
+    async def take_unstored(
+        self, size: int, messages: Sequence[Message], request: RequestTerms, text_size: int
+    ) -> PreparedWindow:
+        """The window of a request whose messages after the first `size` ones the store does not take. Adds nothing.
+
+        Raises:
+            Moved: the messages in memory are others.
+        """
+        state = self.conversation.state
+        if state.size != size:
+            raise Moved
+
+        def take() -> PreparedWindow:
+            act = actions.at_once(lambda now: actions.take_request(now, messages, request))
+            return made_of(state, act(state))
+
+        return await run_text_act(text_size, take)
+
     async def take_earlier(
         self,
         size: int,
@@ -849,8 +867,9 @@ class OwnerConversations:
         claims = line.claimed_after(max([known, *(one.found.known for one in damaged)]))
         hashes, first = line.hashes[known:], 0
         receipts: tuple[Receipt, ...] = (opened,) if opened else ()
+        is_refused = False
         if size_read > PART_BYTES and live.conversation.journal.keeps_content:
-            first, before = await self._take_parts(live, line, size, new, hashes, request, claims)
+            first, before, is_refused = await self._take_parts(live, line, size, new, hashes, request, claims)
             receipts += before
         try:
             made = await live.take(
@@ -867,6 +886,12 @@ class OwnerConversations:
             if isinstance(error.__cause__, NotFound):
                 raise error.__cause__ from None
             return TakenRequest(self, live, line, error.made, compactions, is_stored=False, is_first=not size)
+        except StoreError as error:
+            if not is_refused or isinstance(error, HeldElsewhere | NotFound | Damaged):
+                raise
+            # The store is down since a part, so that the branch cannot even be loaded.
+            made = await live.take_unstored(size + first, new[first:], request, size_read)
+            return TakenRequest(self, live, line, made, compactions, is_stored=False, is_first=not size)
         self.table.note(live, line)
         if receipts:
             made = structs.replace(made, receipts=(*receipts, *made.receipts))
@@ -881,9 +906,9 @@ class OwnerConversations:
         hashes: Sequence[bytes],
         request: RequestTerms,
         claims: bytes,
-    ) -> tuple[int, tuple[Receipt, ...]]:
+    ) -> tuple[int, tuple[Receipt, ...], bool]:
         """Store the first ones of the new messages, if there are many bytes of them, in transactions of their own. Returns their
-        number, and the receipts. If the store refuses one, the others are left to `LiveBranch.take`, which makes a window without it.
+        number, the receipts, and whether the store refused a part. If the store refuses one, the others are left to `LiveBranch.take`, which makes a window without it.
         Not for a store without content: a branch that it has cannot be gone on with after a crash.
         """
         first, receipts = 0, tuple[Receipt, ...]()
@@ -894,12 +919,12 @@ class OwnerConversations:
             except (HeldElsewhere, NotFound):
                 raise
             except StoreError:
-                break
+                return first, receipts, True
             if made is None:
                 break
             first, receipts = end, (*receipts, *made)
             self.table.note(live, line)  # an equal request waits for this one
-        return first, receipts
+        return first, receipts, False
 
     async def _answered_at(self, talk: Conversation, size: int) -> actions.AnsweredWindow | None:
         """The newest window that the same model answered when a branch had `size` messages, if there is one."""

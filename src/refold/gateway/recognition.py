@@ -348,14 +348,14 @@ class LiveBranches:
 
     def note(self, live: LiveBranch, line: Line) -> None:
         """Enter a branch with its last request, and drop the least recently used branches above the memory
-        limit.
+        limit. While the branch has only a part of the request, the request's end is not taken for its end.
         """
         self.drop(self._live.get(live.conversation.branch, live))
         live.line = line
         self._weight += _weight(live)
         self._live[live.conversation.branch] = live
         self._named.setdefault(live.name, {})[live.conversation.branch] = live
-        if line.hashes:
+        if line.hashes and live.conversation.size == len(line):
             self._ends[line.hashes[-1]] = live
         while self._weight > MOST_BYTES and len(self._live) > 1:
             self.drop(next(iter(self._live.values())))
