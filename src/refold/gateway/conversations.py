@@ -908,8 +908,8 @@ class OwnerConversations:
         claims: bytes,
     ) -> tuple[int, tuple[Receipt, ...], bool]:
         """Store the first ones of the new messages, if there are many bytes of them, in transactions of their own. Returns their
-        number, the receipts, and whether the store refused a part. If the store refuses one, the others are left to `LiveBranch.take`, which makes a window without it.
-        Not for a store without content: a branch that it has cannot be gone on with after a crash.
+        number, the receipts, and whether the store refused a part: then the others are left to `LiveBranch.take`, which makes a
+        window without it. Not for a store without content: a branch that it has cannot be gone on with after a crash.
         """
         first, receipts = 0, tuple[Receipt, ...]()
         for end in _part_ends(new, hashes, claims):
