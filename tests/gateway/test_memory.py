@@ -14,12 +14,14 @@ import msgspec
 import pytest
 
 from refold import embeddings
+from refold.core.digest.typed_text import is_typed, request_text
+from refold.core.identity import identity
 from refold.core.search.terms import spaced, words
 from refold.core.secrets import find_secrets
 from refold.core.summary_checks.inventions import TOKEN, known_of
 from refold.engine.journal import Journal
 from refold.model.dialect import DIALECTS
-from refold.model.message import Text
+from refold.model.message import Text, user
 from refold.stores.sqlite.store import SqliteStore
 from refold.stores.sqlite.writer import JobOutcome, WorkerPool
 from refold.wire.request import decode_messages, encode_item, read_history
@@ -65,6 +67,15 @@ def test_a_long_text_is_not_split_into_all_its_words_at_once(search):
         search(text)
 
     assert peak.bytes < 3 * len(text), "a list of all words takes ten times the text"
+
+
+@pytest.mark.parametrize("text", ["ab\n" * 500_000, "größer\n" * 200_000, prose(1_000_000)])
+@pytest.mark.parametrize("look", [identity, request_text, is_typed])
+def test_a_long_message_is_looked_at_without_a_copy_of_its_text(look, text):
+    with measured() as peak:
+        look(user(text))
+
+    assert peak.bytes < len(text) / 2
 
 
 def test_words_in_portions_are_those_of_the_whole_text():
