@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import sys
 import tracemalloc
 import weakref
 from collections.abc import Iterator
@@ -20,8 +21,10 @@ from refold.core.search.terms import spaced, words
 from refold.core.secrets import find_secrets
 from refold.core.summary_checks.inventions import TOKEN, known_of
 from refold.engine.journal import Journal
+from refold.engine.search import _window_texts
 from refold.model.dialect import DIALECTS
 from refold.model.message import Text, user
+from refold.ports.records import StoredMessage
 from refold.stores.sqlite.store import SqliteStore
 from refold.stores.sqlite.writer import JobOutcome, WorkerPool
 from refold.wire.request import decode_messages, encode_item, read_history
@@ -76,6 +79,22 @@ def test_a_long_message_is_looked_at_without_a_copy_of_its_text(look, text):
         look(user(text))
 
     assert peak.bytes < len(text) / 2
+
+
+def test_the_bytes_of_a_message_are_freed_before_its_text_is_searched(monkeypatch):
+    bodies = [msgspec.json.encode(said_at(at, 100_000)) for at in range(3)]
+    rows = [StoredMessage(seq=at, role="user", format="chat", body=body) for at, body in enumerate(bodies)]
+    held, own = list[list[bool]](), 3  # the list of this test, the name in the loop and the argument
+
+    def search(text: str, known: object) -> str:
+        held.append([sys.getrefcount(body) > own for body in bodies])
+        return text
+
+    monkeypatch.setattr("refold.engine.search.without_secrets", search)
+    texts = _window_texts(rows, 0, ())
+
+    assert [seq for seq, _ in texts] == [0, 1, 2]
+    assert held == [[False, True, True], [False, False, True], [False, False, False]]
 
 
 def test_words_in_portions_are_those_of_the_whole_text():
