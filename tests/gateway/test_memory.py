@@ -27,7 +27,7 @@ from refold.model.message import Text, user
 from refold.ports.records import StoredMessage
 from refold.stores.sqlite.store import SqliteStore
 from refold.stores.sqlite.writer import JobOutcome, WorkerPool
-from refold.wire.request import decode_messages, encode_item, read_history
+from refold.wire.request import decode_message, decode_messages, encode_item, read_history
 from tests.gateway.conftest import served
 
 _WORDS = [
@@ -95,6 +95,16 @@ def test_the_bytes_of_a_message_are_freed_before_its_text_is_searched(monkeypatc
 
     assert [seq for seq, _ in texts] == [0, 1, 2]
     assert held == [[False, True, True], [False, False, True], [False, False, False]]
+
+
+@pytest.mark.parametrize("text", ["ab\n" * 500_000, "中文\n" * 200_000, prose(1_000_000)])
+def test_a_long_message_is_decoded_without_a_second_copy_of_its_text(text):
+    raw = msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
+    with measured() as peak:
+        message = decode_message(raw, DIALECTS["chat"])
+
+    assert message.text == text
+    assert peak.bytes < 1.5 * sys.getsizeof(text), "the text, and slices of it"
 
 
 def test_words_in_portions_are_those_of_the_whole_text():
