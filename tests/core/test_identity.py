@@ -24,6 +24,19 @@ def opaque(text: str) -> Message:
     return Message("assistant", (Opaque("search", raw=msgspec.Raw(text.encode())),))
 
 
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072, 131_073])
+@pytest.mark.parametrize("letter", ["a", "é", "中", "\U0001f600", "\ud800"])
+@pytest.mark.parametrize(
+    "said", [user, assistant, lambda text: tool("c1", text), lambda text: tool(text, "done")]
+)
+def test_a_long_text_has_the_hash_of_its_whole_encoding(monkeypatch, size, letter, said):
+    message = said(letter * size)
+    in_slices = identity(message)
+    monkeypatch.setattr("refold.core.identity._SLICE", 1_000_000)
+
+    assert identity(message) == in_slices
+
+
 @pytest.mark.parametrize(
     "one, other",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import sys
 import tracemalloc
 import weakref
 from collections.abc import Iterator
@@ -14,15 +15,19 @@ import msgspec
 import pytest
 
 from refold import embeddings
+from refold.core.digest.typed_text import is_typed, request_text
+from refold.core.identity import identity
 from refold.core.search.terms import spaced, words
 from refold.core.secrets import find_secrets
 from refold.core.summary_checks.inventions import TOKEN, known_of
 from refold.engine.journal import Journal
+from refold.engine.search import _window_texts
 from refold.model.dialect import DIALECTS
-from refold.model.message import Text
+from refold.model.message import Text, user
+from refold.ports.records import StoredMessage
 from refold.stores.sqlite.store import SqliteStore
 from refold.stores.sqlite.writer import JobOutcome, WorkerPool
-from refold.wire.request import decode_messages, encode_item, read_history
+from refold.wire.request import decode_message, decode_messages, encode_item, read_history
 from tests.gateway.conftest import served
 
 _WORDS = [
@@ -65,6 +70,41 @@ def test_a_long_text_is_not_split_into_all_its_words_at_once(search):
         search(text)
 
     assert peak.bytes < 3 * len(text), "a list of all words takes ten times the text"
+
+
+@pytest.mark.parametrize("text", ["ab\n" * 500_000, "größer\n" * 200_000, prose(1_000_000)])
+@pytest.mark.parametrize("look", [identity, request_text, is_typed])
+def test_a_long_message_is_looked_at_without_a_copy_of_its_text(look, text):
+    with measured() as peak:
+        look(user(text))
+
+    assert peak.bytes < len(text) / 2
+
+
+def test_the_bytes_of_a_message_are_freed_before_its_text_is_searched(monkeypatch):
+    bodies = [msgspec.json.encode(said_at(at, 100_000)) for at in range(3)]
+    rows = [StoredMessage(seq=at, role="user", format="chat", body=body) for at, body in enumerate(bodies)]
+    held, own = list[list[bool]](), 3  # the list of this test, the name in the loop and the argument
+
+    def search(text: str, known: object) -> str:
+        held.append([sys.getrefcount(body) > own for body in bodies])
+        return text
+
+    monkeypatch.setattr("refold.engine.search.without_secrets", search)
+    texts = _window_texts(rows, 0, ())
+
+    assert [seq for seq, _ in texts] == [0, 1, 2]
+    assert held == [[False, True, True], [False, False, True], [False, False, False]]
+
+
+@pytest.mark.parametrize("text", ["ab\n" * 500_000, "中文\n" * 200_000, prose(1_000_000)])
+def test_a_long_message_is_decoded_without_a_second_copy_of_its_text(text):
+    raw = msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
+    with measured() as peak:
+        message = decode_message(raw, DIALECTS["chat"])
+
+    assert message.text == text
+    assert peak.bytes < 1.5 * sys.getsizeof(text), "the text, and slices of it"
 
 
 def test_words_in_portions_are_those_of_the_whole_text():

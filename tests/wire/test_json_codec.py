@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+
+import msgspec
 import pytest
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
@@ -18,6 +21,7 @@ from refold.wire.json_codec import (
     read,
     read_content,
     read_list,
+    read_long_text,
     strip,
     text_of,
     within,
@@ -170,3 +174,37 @@ def test_elements_keep_their_bytes():
         b"2.50",
         b'"\\u00e9"',
     ]
+
+
+ATOMS = [
+    b"a", b"bc ", b"\\n", b"\\\\", b"\\\\\\\\", b'\\"', b"\\/", b"\\u00e9", b"\\ud83d\\ude00", b"\\uD83D\\uDE00", "é".encode(),
+    "中".encode(), "\U0001f600".encode(), b"ud83d",
+]  # fmt: skip
+WRONG = [b"\\ud83d", b"\\ude00", b"\\x", b"\\u12", b"\xff"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_text_that_is_decoded_in_slices_is_the_same(monkeypatch, seed):
+    monkeypatch.setattr("refold.wire.json_codec._SLICE", 40)
+    chance = random.Random(seed)
+    for _ in range(50):
+        chosen = chance.sample(ATOMS, chance.randrange(1, 6))
+        text = b'"%b"' % b"".join(chance.choices(chosen, k=chance.randrange(60)))
+
+        assert read_long_text(Raw(text)) == msgspec.json.decode(text), text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_long_text_that_is_no_json_is_left_to_the_decoder(monkeypatch, seed):
+    monkeypatch.setattr("refold.wire.json_codec._SLICE", 40)
+    chance = random.Random(seed)
+    text = (
+        b"".join(chance.choices(ATOMS, k=30)) + WRONG[seed % 5] + b" " + b"".join(chance.choices(ATOMS, k=30))
+    )
+
+    assert read_long_text(Raw(b'"%b"' % text)) is None
+
+
+@pytest.mark.parametrize("value", [b"null", b"[]", b'{"a":"b"}', b"1", b""])
+def test_another_value_is_no_long_text(value):
+    assert read_long_text(Raw(value)) is None

@@ -32,6 +32,8 @@ VERSION = 2
 """Stored with every hash: hashes of different versions are never compared."""
 
 _DIGEST_BYTES = 16
+_SLICE = 64 * 1024
+"""Characters of a long text that are hashed at a time: it is not copied as a whole, and other threads can run in between."""
 _PERSON = f"refold-id-{VERSION}".encode()
 
 
@@ -56,10 +58,46 @@ def compaction_keys(message: Message) -> tuple[str, ...]:
 
 def _hash(said: tuple[str, tuple[object, ...]]) -> bytes:
     try:
+        if _is_long(said):
+            return _hash_slices(said)
         packed = msgspec.msgpack.encode(said)
     except UnicodeEncodeError:
         packed = repr(said).encode("utf-8", "backslashreplace")
     return blake2b(packed, digest_size=_DIGEST_BYTES, person=_PERSON).digest()
+
+
+def _hash_slices(said: object) -> bytes:
+    hashed = blake2b(digest_size=_DIGEST_BYTES, person=_PERSON)
+    for packed in _pack(said):
+        hashed.update(packed)
+    return hashed.digest()
+
+
+def _is_long(said: object) -> bool:
+    """Return True if one of the texts is longer than a slice."""
+    if isinstance(said, str):
+        return len(said) > _SLICE
+    return isinstance(said, tuple) and any(map(_is_long, said))
+
+
+def _pack(said: object) -> Iterator[bytes]:
+    """Yield the bytes of `msgpack.encode`, those of a long text slice by slice."""
+    if isinstance(said, str) and len(said) > _SLICE:
+        size = len(said) if said.isascii() else sum(map(len, _encode(said)))
+        yield b"\xdb" + size.to_bytes(4, "big")
+        yield from _encode(said)
+    elif isinstance(said, tuple) and said:
+        yield msgspec.msgpack.encode((None,) * len(said))[
+            : -len(said)
+        ]  # the head of a list; each None is one byte
+        for one in said:
+            yield from _pack(one)
+    else:
+        yield msgspec.msgpack.encode(said)
+
+
+def _encode(text: str) -> Iterator[bytes]:
+    return (text[at : at + _SLICE].encode() for at in range(0, len(text), _SLICE))
 
 
 def start_chain(key: bytes) -> bytes:

@@ -433,20 +433,26 @@ def _table(blocks: Sequence[TurnCodes]) -> _Rows:
     return _Rows(code_rows(b"".join(one.codes for one in blocks), count), tuple(blocks), tuple(starts))
 
 
-def _window_texts(rows: Sequence[StoredMessage], first: int, known: Collection[str]) -> list[tuple[int, str]]:
-    """The texts of messages from a number on, without secrets, each after the end of the message before it."""
+def _window_texts(rows: list[StoredMessage], first: int, known: Collection[str]) -> list[tuple[int, str]]:
+    """The texts of messages from a number on, without secrets, each after the end of the message before it. Takes each message
+    out of the list, so that its bytes, which may be megabytes, are freed before its text is searched.
+    """
     texts, before = list[tuple[int, str]](), ""
-    for row in rows:
-        try:
-            message = read_body(row.body, row.format) if row.body else None
-        except Damaged:
-            message = None
+    while rows:
+        seq, text = rows[0].seq, _text_of(rows.pop(0))
         # Before it is cut: half of a secret would not be recognised.
-        text = without_secrets(message.text, known) if message else ""
-        if row.seq >= first and text.strip():
-            texts.append((row.seq, window_text(before, text)))
+        text = without_secrets(text, known) if text else ""
+        if seq >= first and text and not text.isspace():
+            texts.append((seq, window_text(before, text)))
         before = text
     return texts
+
+
+def _text_of(row: StoredMessage) -> str:
+    try:
+        return read_body(row.body, row.format).text if row.body else ""
+    except Damaged:
+        return ""
 
 
 async def find_messages(

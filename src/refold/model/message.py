@@ -12,7 +12,7 @@ that calls it `user`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -171,13 +171,38 @@ joiners (U+200C, U+200D) and single selectors, which belong to words and picture
 
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x7f]")
 """Those of them that are ASCII."""
+_JOINED = re.compile("[\ufe00-\ufe0f\U0001f3f4\U000e0020-\U000e007f\U000e0100-\U000e01ef]++")
+"""Characters that belong to the next one or to the one before: selectors, and those of flags."""
+_SLICE = 64 * 1024
+"""Characters that are searched in one call, between two of which other threads can run."""
 
 
 def visible(text: str) -> str:
     """Return the text without invisible characters; the same object if it has none."""
+    if len(text) > _SLICE:
+        return _visible_in_slices(text)
     if text.isascii() and (text.isprintable() or _CONTROL.search(text) is None):
         return text
     return _UNSEEN.sub(r"\1", text)
+
+
+def _visible_in_slices(text: str) -> str:
+    """Return what `visible` does for a long text."""
+    pattern = _CONTROL if text.isascii() else _UNSEEN
+    if not any(pattern.search(text, start, stop) for start, stop in _slices(text)):
+        return text
+    return "".join([_UNSEEN.sub(r"\1", text[start:stop]) for start, stop in _slices(text)])
+
+
+def _slices(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of the slices of a text: none ends between two characters that `_UNSEEN` examines together."""
+    start = 0
+    while start < len(text):
+        stop = min(start + _SLICE, len(text))
+        if joined := _JOINED.match(text, stop - 1):
+            stop = joined.end()
+        yield start, stop
+        start = stop
 
 
 def visible_message(message: Message) -> Message:

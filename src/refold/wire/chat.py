@@ -36,6 +36,7 @@ from refold.model.message import (
 from refold.wire.error import answer_error
 from refold.wire.json_codec import (
     FIELDS,
+    LONG_TEXT,
     NULL,
     Data,
     Fields,
@@ -46,6 +47,7 @@ from refold.wire.json_codec import (
     misplaced,
     read,
     read_block,
+    read_long_text,
     read_messages,
     text_of,
     too_many,
@@ -340,7 +342,12 @@ class _Item(Thoughts, gc=False, kw_only=True):
     function_call: Raw = NULL
 
 
+class _LongItem(_Item, gc=False, kw_only=True):
+    content: Raw = NULL  # type: ignore[assignment]
+
+
 _ITEM = Decoder(_Item)
+_LONG_ITEM = Decoder(_LongItem)
 _ALL_ITEMS = Decoder(list[_Item])
 
 
@@ -351,7 +358,19 @@ def decode_items(raws: list[Raw], array: Data) -> tuple[Message, ...]:
 
 
 def decode_item(raw: Raw) -> Message:
-    return _message((raw, read_messages(_ITEM, raw)))
+    item = _read_long_item(raw) if len(raw) > LONG_TEXT else None
+    return _message((raw, item or read_messages(_ITEM, raw)))
+
+
+def _read_long_item(raw: Raw) -> _Item | None:
+    """An item whose content is a long text; None for any other."""
+    try:
+        item = read_messages(_LONG_ITEM, raw)
+    except WireError:
+        return None
+    text = read_long_text(item.content)
+    item.content = text  # type: ignore[assignment]
+    return item if text is not None else None
 
 
 def _message(pair: tuple[Raw, _Item]) -> Message:

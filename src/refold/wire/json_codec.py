@@ -214,6 +214,62 @@ def read_messages(decoder: Decoder[T], data: Data) -> T:
     return read(decoder, data)
 
 
+LONG_TEXT = 256 * 1024
+"""Bytes. A longer text is decoded in slices, see `read_long_text`."""
+_SLICE = 64 * 1024
+_TEXT = Decoder(str)
+
+
+def read_long_text(raw: Raw) -> str | None:
+    """A text of the JSON, decoded in slices: the decoder would need twice its memory, and other threads can run in between. None
+    for any other value, and for a text that cannot be decoded: then the decoder says why.
+    """
+    data, text = memoryview(raw), ""
+    if bytes(data[:1]) != b'"':
+        return None
+    try:
+        for piece in _decode_slices(data[1:-1]):
+            text += piece  # in place; `join` would need all pieces beside its result
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    return text
+
+
+def _decode_slices(data: memoryview) -> Iterator[str]:
+    """Yield what stands between the quotes of a text."""
+    start = 0
+    while start < len(data):
+        piece = bytes(data[start : start + _SLICE])
+        size = len(piece) if start + len(piece) == len(data) else _whole(piece)
+        yield _TEXT.decode(b'"%b"' % piece[:size])
+        start += size
+
+
+def _whole(piece: bytes) -> int:
+    """The size of the beginning of a piece of a text in JSON that ends with a whole character."""
+    at = piece.rfind(b"\\", len(piece) - 12)
+    if at < 0:
+        last = next(index for index in range(len(piece) - 1, 0, -1) if piece[index] & 0xC0 != 0x80)
+        return last if piece[last] >= 0x80 else len(piece)
+    if not _begins_escape(piece, at):
+        return at + 1
+    code = piece[at + 2 : at + 6]
+    if piece[at + 1 : at + 2] not in (b"", b"u"):
+        return at + 2
+    if len(code) < 4:  # it may be the second half of a character
+        return at - 6 if _is_first_half(piece[at - 6 : at]) and _begins_escape(piece, at - 6) else at
+    return at if _is_first_half(piece[at : at + 6]) else at + 6
+
+
+def _begins_escape(piece: bytes, at: int) -> bool:
+    """True if a backslash is not itself escaped."""
+    return (at - len(piece[:at].rstrip(b"\\"))) % 2 == 0
+
+
+def _is_first_half(escape: bytes) -> bool:
+    return escape[:3].lower() == b"\\ud" and escape[3:4].lower() in (b"8", b"9", b"a", b"b")
+
+
 def _check_objects(data: Data, shape: Decoder[S], place: str) -> None:
     """Refuse lists of too many objects, or of other values, before their elements take memory."""
     commas, braces = _count(data, b",{")

@@ -33,6 +33,7 @@ from itertools import chain, islice, takewhile
 
 from msgspec import Struct
 
+from refold.core.regex_safety import is_within
 from refold.model.message import Message, Text, visible
 
 # Names of the tags around blocks that clients are known to add to a user's message. A request does
@@ -459,8 +460,8 @@ def request_text(message: Message, mark: str = "") -> str:
     texts = [visible(part.text) for part in message.parts if isinstance(part, Text)]
     spans = [list(_program_blocks(text)) for text in texts]
     if not any(spans):
-        whole = visible(message.text)
-        return whole if whole.strip() else ""
+        whole = "\n".join(texts)
+        return "" if whole.isspace() else whole
     outside: list[str] = []
     for text, blocks in zip(texts, spans, strict=True):
         at = 0
@@ -480,7 +481,7 @@ def _program_blocks(text: str) -> Iterator[tuple[int, int]]:
 
     A block ends at the first closing tag of its name.
     """
-    if "</" not in text:
+    if not is_within(text, "</"):
         return
     closed: dict[str, list[int]] = {}
     for found in _CLOSING_TAG.finditer(text):
