@@ -22,6 +22,7 @@ from refold.core.digest.search import excerpt, find, mentions
 from refold.core.digest.shorten import shorten
 from refold.core.digest.terms import contains_word, read_terms
 from refold.core.digest.typed_text import typed_passages
+from refold.core.inventions import invented, known_of, without_inventions
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
 from refold.core.prompts import fenced, split_text
@@ -29,16 +30,18 @@ from refold.core.search import terms as search_terms
 from refold.core.search.terms import phrases
 from refold.core.secrets import redact, redact_message, values_of
 from refold.core.stages.parts import HANDLE_MARK, truncate
-from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept, with_facts
-from refold.core.summary_checks.draft_faults import (
+from refold.core.summary_checks import (
+    DraftSource,
+    SummaryDraft,
+    accept,
     continues,
     is_call,
     is_echo,
     is_other_language,
     is_refusal,
+    with_facts,
     without_thoughts,
 )
-from refold.core.summary_checks.inventions import invented, known_of, without_inventions
 from refold.core.summary_text import KeptText, headings_once, mechanical, says_something, sections
 from refold.core.tool_use import call_key, error_lines, file_accesses, has_failed
 from refold.engine.journal import title_of

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from refold import embeddings
+from refold.core.inventions import TOKEN, known_of
 from refold.core.search.terms import spaced, words
 from refold.core.secrets import find_secrets
-from refold.core.summary_checks.inventions import TOKEN, known_of
 from refold.engine.journal import Journal
 from refold.model.dialect import DIALECTS
 from refold.model.message import Text
