@@ -26,8 +26,8 @@ from refold.core.inventions import invented, known_of, without_inventions
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
 from refold.core.prompts import fenced, split_text
-from refold.core.search import terms as search_terms
-from refold.core.search.terms import phrases
+from refold.core.search import query as search_query
+from refold.core.search.query import phrases
 from refold.core.secrets import redact, redact_message, values_of
 from refold.core.stages.parts import HANDLE_MARK, truncate
 from refold.core.summary_checks import (
@@ -245,8 +245,8 @@ SCANNERS: dict[str, Scanner] = {
     "pieces": lambda text: list(pieces(text)),
     "head and tail": lambda text: (head(text, 1_000), tail(text, 1_000), head(text, len(text) - 1), tail(text, len(text) - 1)),
     "terms": read_terms,
-    "words": search_terms.spaced,
-    "query": lambda text: (phrases(text), search_terms.fragments(phrases(text))),
+    "words": search_query.spaced,
+    "query": lambda text: (phrases(text), search_query.fragments(phrases(text))),
     "index": lambda text: _facts(text).known,
     "digest": _digest,
     "shorten": _shorten,

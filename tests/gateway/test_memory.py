@@ -15,7 +15,7 @@ import pytest
 
 from refold import embeddings
 from refold.core.inventions import TOKEN, known_of
-from refold.core.search.terms import spaced, words
+from refold.core.search.query import spaced, words
 from refold.core.secrets import find_secrets
 from refold.engine.journal import Journal
 from refold.model.dialect import DIALECTS

@@ -34,8 +34,7 @@ from refold.core.digest.search import excerpt
 from refold.core.fold import FoldedBranch
 from refold.core.long_messages import largest_result
 from refold.core.measure import CharacterEstimate
-from refold.core.search.query import Query, parse_query, spelt_words, tell_mistakes
-from refold.core.search.terms import limit_query
+from refold.core.search.query import Query, limit_query, parse_query, spelt_words, tell_mistakes
 from refold.core.stage import handle_of, part_of
 from refold.core.stages.removal import describe
 from refold.core.tool_use import FOUND, SOURCES, SUMMARY, is_recall
