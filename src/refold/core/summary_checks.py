@@ -33,9 +33,10 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.core import summary_text
+from refold.core.digest.facts import TermKind, single_terms
 from refold.core.digest.ledger import EMPTY, Ledger, sentences, stated
 from refold.core.digest.line_markers import QUOTE, is_rules_title, quoted_lines
-from refold.core.digest.terms import CJK, TermKind, contains_word, single_terms
+from refold.core.digest.pieces import CJK, contains_word
 from refold.core.digest.typed_text import said_by_user, typed_passages
 from refold.core.inventions import KnownNames, invented, known_of, without_inventions
 from refold.core.prompts import Count, Passage, defused
