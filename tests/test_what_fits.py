@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from refold.core.presets import PRESETS
-from refold.recall import recall_tool
+from refold.engine.recall import recall_tool
 from refold.sync import Conversation
 from tests.formats import KEYS, Plain, answer, question, violations
 

@@ -14,31 +14,33 @@ import msgspec
 import refold
 from refold.cli.output import plain
 from refold.core.digest.extract import digest
-from refold.core.digest.facts import Facts, index_message, term_ids
+from refold.core.digest.facts import Facts, index_message, read_terms, term_ids
 from refold.core.digest.ledger import EMPTY, Ledger, entries, identifiers, merge, rules
 from refold.core.digest.line_markers import is_role, quoted_lines
-from refold.core.digest.pieces import head, pieces, tail
+from refold.core.digest.pieces import contains_word, head, pieces, tail
 from refold.core.digest.search import excerpt, find, mentions
 from refold.core.digest.shorten import shorten
-from refold.core.digest.terms import contains_word, read_terms
 from refold.core.digest.typed_text import typed_passages
+from refold.core.inventions import invented, known_of, without_inventions
 from refold.core.measure import CharacterEstimate
 from refold.core.overflow import classify
 from refold.core.prompts import fenced, split_text
-from refold.core.search import terms as search_terms
-from refold.core.search.terms import phrases
+from refold.core.search import query as search_query
+from refold.core.search.query import phrases
 from refold.core.secrets import redact, redact_message, values_of
 from refold.core.stages.parts import HANDLE_MARK, truncate
-from refold.core.summary_checks.accept import DraftSource, SummaryDraft, accept, with_facts
-from refold.core.summary_checks.draft_faults import (
+from refold.core.summary_checks import (
+    DraftSource,
+    SummaryDraft,
+    accept,
     continues,
     is_call,
     is_echo,
     is_other_language,
     is_refusal,
+    with_facts,
     without_thoughts,
 )
-from refold.core.summary_checks.inventions import invented, known_of, without_inventions
 from refold.core.summary_text import KeptText, headings_once, mechanical, says_something, sections
 from refold.core.tool_use import call_key, error_lines, file_accesses, has_failed
 from refold.engine.journal import title_of
@@ -242,8 +244,8 @@ SCANNERS: dict[str, Scanner] = {
     "pieces": lambda text: list(pieces(text)),
     "head and tail": lambda text: (head(text, 1_000), tail(text, 1_000), head(text, len(text) - 1), tail(text, len(text) - 1)),
     "terms": read_terms,
-    "words": search_terms.spaced,
-    "query": lambda text: (phrases(text), search_terms.fragments(phrases(text))),
+    "words": search_query.spaced,
+    "query": lambda text: (phrases(text), search_query.fragments(phrases(text))),
     "index": lambda text: _facts(text).known,
     "digest": _digest,
     "shorten": _shorten,

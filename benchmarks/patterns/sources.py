@@ -37,7 +37,7 @@ RUNTIME = {
     "tokens/catalog.py": "likewise",
 }
 """Files with a pattern that is known only at run time, and why it is safe."""
-BOUNDED = {"refold.core.summary_checks.draft_faults._CANNOT_DO": "reads the first 240 characters of a reply"}
+BOUNDED = {"refold.core.summary_checks._CANNOT_DO": "reads the first 240 characters of a reply"}
 """Patterns that may take many steps per character, but get few characters."""
 NOT_IMPORTED = ("refold.__main__",)
 

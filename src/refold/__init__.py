@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     )
     from refold.engine.history import Difference, MessageTokens
     from refold.engine.journal import LearnedWindow
+    from refold.engine.recall import answer_recall, recall_tool
     from refold.engine.retention import HeldBack
     from refold.engine.sessions import OpenedSession
     from refold.engine.settings import ConversationSettings, open_summariser, summariser_for, with_block
@@ -124,7 +125,6 @@ if TYPE_CHECKING:
     )
     from refold.ports.records import Call, CommandEntry, Compaction, Listed, Session, StoredSummary
     from refold.ports.store import Store
-    from refold.recall import answer_recall, recall_tool
     from refold.summarisers import ModelSummariser, SummaryWriter
     from refold.tokens.catalog import WindowSize
     from refold.tokens.counters import counter_for
@@ -294,6 +294,7 @@ _NAMES = {
     """,
     "refold.engine.history": "Difference MessageTokens",
     "refold.engine.journal": "LearnedWindow",
+    "refold.engine.recall": "answer_recall recall_tool",
     "refold.engine.retention": "HeldBack",
     "refold.engine.sessions": "OpenedSession",
     "refold.engine.settings": "ConversationSettings open_summariser summariser_for with_block",
@@ -309,7 +310,6 @@ _NAMES = {
     "refold.ports.models": "Ask CountingUpstream Embedder StreamingUpstream Summariser SummaryCache SummaryFunction Upstream",
     "refold.ports.records": "Call CommandEntry Compaction Listed Session StoredSummary",
     "refold.ports.store": "Store",
-    "refold.recall": "answer_recall recall_tool",
     "refold.summarisers": "ModelSummariser SummaryWriter",
     "refold.tokens.catalog": "WindowSize",
     "refold.tokens.counters": "counter_for",

@@ -51,8 +51,9 @@ from refold.core.prompts import (
     transcript,
 )
 from refold.core.secrets import redact
-from refold.core.summary_checks.accept import (
+from refold.core.summary_checks import (
     FAULTS,
+    MAX_READ,
     AcceptedSummary,
     DraftSource,
     SummaryDraft,
@@ -60,7 +61,6 @@ from refold.core.summary_checks.accept import (
     typed_by_user,
     with_facts,
 )
-from refold.core.summary_checks.draft_faults import MAX_READ
 from refold.core.summary_text import headings_once, missing_lines, says_something, split_section
 from refold.core.tool_use import has_failed
 from refold.core.verify import count_breakpoints

@@ -42,6 +42,8 @@ from refold.engine.engine import OWNER, ConversationPage, FoundMessage, Installe
 from refold.engine.events import Event, Listener, Pruned
 from refold.engine.history import Difference, MessageTokens
 from refold.engine.journal import LearnedWindow
+from refold.engine.recall import MAX_TOKENS
+from refold.engine.recall import answer_recall as answer_recall_async
 from refold.engine.retention import MAX_SHARE, HeldBack
 from refold.engine.sessions import OpenedSession
 from refold.engine.settings import SUMMARISER_TIMEOUT_S, ConversationSettings, SystemPrompt
@@ -60,8 +62,6 @@ from refold.ports.models import (
 )
 from refold.ports.records import Call, CommandEntry, Compaction, Listed, Session, StoredSummary
 from refold.ports.store import Store
-from refold.recall import MAX_TOKENS
-from refold.recall import answer_recall as answer_recall_async
 from refold.tokens.catalog import WindowSize
 from refold.upstreams.provider import Provider
 from refold.wire.reply import Reply

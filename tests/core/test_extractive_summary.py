@@ -10,7 +10,7 @@ from refold.core.extractive_summary import MAX_DIGEST, mechanical_summary, summa
 from refold.core.plan import SummaryRequest
 from refold.core.presets import PRESETS
 from refold.core.stage import HANDLE_PATTERN
-from refold.core.summary_checks.accept import check_headings_once
+from refold.core.summary_checks import check_headings_once
 from refold.core.summary_text import MODIFIED, READ, RULES
 from refold.model.dialect import CHAT
 from refold.model.message import Message, ToolCall, assistant, system, tool, user

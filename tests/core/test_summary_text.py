@@ -1,7 +1,7 @@
 import pytest
 
 from refold.core.digest.ledger import EMPTY, Ledger, merge
-from refold.core.summary_checks.accept import check_headings_once
+from refold.core.summary_checks import check_headings_once
 from refold.core.summary_text import MODIFIED, READ, RULES, SAID, KeptText, mechanical, sections
 from refold.model.message import assistant, tool, user
 from tests.core.conversations import talk

@@ -8,7 +8,7 @@ from refold.core.digest.extract import VisibleText, digest
 from refold.core.digest.facts import Facts, index_message
 from refold.core.digest.ledger import merge
 from refold.core.digest.shorten import shorten
-from refold.core.summary_checks.accept import check_summary, passes
+from refold.core.summary_checks import check_summary, passes
 from refold.core.summary_text import KeptText, mechanical, sections
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.replay import ReferenceCounter

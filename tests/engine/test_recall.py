@@ -7,7 +7,7 @@ import re
 import pytest
 
 from refold.engine.engine import Engine
-from refold.recall import answer_recall
+from refold.engine.recall import answer_recall
 
 SAID = [
     "The build of src/app/main_page.tsx failed; C++ and C# are to blame.",

@@ -17,9 +17,9 @@ import pytest
 from refold import embeddings
 from refold.core.digest.typed_text import is_typed, request_text
 from refold.core.identity import identity
-from refold.core.search.terms import spaced, words
+from refold.core.inventions import TOKEN, known_of
+from refold.core.search.query import spaced, words
 from refold.core.secrets import find_secrets
-from refold.core.summary_checks.inventions import TOKEN, known_of
 from refold.engine.journal import Journal
 from refold.engine.search import _window_texts
 from refold.model.dialect import DIALECTS

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.search.query import Term, parse_query
-from refold.core.search.terms import phrases
+from refold.core.search.query import Term, parse_query, phrases
 from refold.stores.search import scope, within
 from refold.stores.sql.search import count_positions, spell_match
 

@@ -43,6 +43,7 @@ from refold.chat.tools import (
 )
 from refold.engine.conversation import Conversation
 from refold.engine.events import Event, UsageRecorded, text_of
+from refold.engine.recall import answer_recall, recall_tool
 from refold.engine.state import State
 from refold.engine.summary_jobs import settled
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError, UpstreamError
@@ -50,7 +51,6 @@ from refold.model.message import Message, Text, ToolCall, ToolResult, replace_lo
 from refold.model.tokens import Usage
 from refold.ports.models import StreamingUpstream
 from refold.ports.records import CommandEntry, QueuedEntry
-from refold.recall import answer_recall, recall_tool
 from refold.text_work import run_text_work
 from refold.upstreams import Provider, open_upstream
 from refold.upstreams.provider import KNOWN, check_model, provider_of

@@ -42,7 +42,7 @@ from refold.core.stage import Edit, Item, Room, handle_of, reduce
 from refold.core.stages import AnyStage, DescribeMedia, DropReasoning, Supersede, Tiers
 from refold.core.stages.removal import REASONING_STAGE, units
 from refold.core.stages.tool_results import CODE, PROSE, PRUNE_STAGE
-from refold.core.summary_checks.accept import check_summary
+from refold.core.summary_checks import check_summary
 from refold.core.summary_text import MAX_ROOM, missing_lines, request_lines, rules_section, with_requests
 from refold.core.system_messages import INSTRUCTION_ROLES, holds_more, newest_instruction
 from refold.core.triggers import (

@@ -17,8 +17,8 @@ from msgspec import Struct, structs
 
 from refold.core.digest.ledger import Ledger, are_stated, from_both_ends, most_telling
 from refold.core.digest.line_markers import quoted_line, quoted_lines
+from refold.core.digest.pieces import contains_separate_word, contains_word
 from refold.core.digest.shorten import MAX_LEDGER, fair_share, with_ends
-from refold.core.digest.terms import contains_separate_word, contains_word
 from refold.core.digest.typed_text import is_client_summary, request_text
 from refold.core.fold import FoldedBranch, UserRequest
 from refold.core.stage import Item, handle_of

@@ -11,7 +11,7 @@ beginning of a line, as the tool prints it. So a text that speaks of errors, a l
 counts of zero are no errors.
 
 The recall tool answers with messages word for word, and its calls repeat the words of a question. Neither is searched: the original
-would be found after its copies. The answers are recognised by their first line, which `refold.recall` writes.
+would be found after its copies. The answers are recognised by their first line, which `refold.engine.recall` writes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 from refold.core.fold import FoldedBranch
 from refold.core.plan import Decision, SummaryRequest
 from refold.core.policy import Policy
-from refold.core.search.terms import limit_query
+from refold.core.search.query import limit_query
 from refold.core.stage import handle_of
 from refold.core.stages.tool_results import Prune, ToolRule
 from refold.core.triggers import is_for_room

@@ -30,8 +30,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from refold.core.policy import Policy
-from refold.core.search.query import mark_words, parse_query
-from refold.core.search.terms import limit_query
+from refold.core.search.query import limit_query, mark_words, parse_query
 from refold.core.stage import handle_of
 from refold.engine.arguments import (
     check_days,

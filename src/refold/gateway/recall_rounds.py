@@ -30,6 +30,7 @@ from refold.core.assemble import RECALL, has_recall
 from refold.core.identity import extend_chain
 from refold.core.prompt_cache import NO_SEQ
 from refold.core.stage import Edit
+from refold.engine.recall import DESCRIPTION, LEAST_TOKENS, MAX_TOKENS, answer_recall, recall_tool
 from refold.gateway.marker import is_structured
 from refold.gateway.recognition import DecodedLine, chain_key
 from refold.gateway.request import IncomingRequest
@@ -38,7 +39,6 @@ from refold.model.errors import RefoldError, StoreError, UpstreamUnavailable, Wi
 from refold.model.message import DialectName, Message, Part, Reasoning, Text, ToolCall
 from refold.model.window import Tool
 from refold.ports.records import read_recalled, read_reply
-from refold.recall import DESCRIPTION, LEAST_TOKENS, MAX_TOKENS, answer_recall, recall_tool
 from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, NULL, is_null, is_object, read, read_list, word, write
 from refold.wire.request import decode_message, decode_tools, encode_item

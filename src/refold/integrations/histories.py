@@ -25,13 +25,13 @@ from refold.core.identity import chain_of, extend_chain, start_chain
 from refold.core.policy import Policy
 from refold.engine.damage import read_run
 from refold.engine.engine import MAX_ID
+from refold.engine.recall import MAX_TOKENS
 from refold.engine.settings import SystemPrompt
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.errors import ConfigError, InvalidWindow, NotAnOverflow, StoreError, WireError
 from refold.model.message import Message
 from refold.model.tokens import Usage
 from refold.ports.models import Summariser
-from refold.recall import MAX_TOKENS
 from refold.sync import Conversation, Engine, answer_recall
 from refold.wire.sdk import as_json, read_message
 

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from refold.engine.recall import DESCRIPTION, NAME, START, WHAT
 from refold.integrations.histories import HistoryTable, PreparedCall, as_usage
 from refold.model.errors import MissingExtra
 from refold.model.tokens import Usage
-from refold.recall import DESCRIPTION, NAME, START, WHAT
 from refold.sync import Engine
 
 try:

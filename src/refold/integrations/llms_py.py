@@ -477,7 +477,7 @@ def install(ctx: Any) -> None:
     ctx.register_chat_tool_filter(extension.on_tool)
     ctx.register_chat_response_filter(extension.on_response)
     if extension.config.recall:
-        from refold.recall import recall_tool
+        from refold.engine.recall import recall_tool
 
         ctx.register_tool(extension.recall, recall_tool(), group="refold")
     extension.add_routes(web)

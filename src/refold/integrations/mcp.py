@@ -22,10 +22,9 @@ from refold import __version__
 from refold.core.search.query import parse_query, tell_mistakes
 from refold.core.tool_use import FOUND
 from refold.engine.engine import Engine, FoundMessage
-from refold.engine.recall import read_handle
+from refold.engine.recall import HANDLES, START, read_arguments, read_handle, room, tell
 from refold.model.errors import ConfigError, MissingExtra, NotFound, RefoldError
 from refold.ports.records import Head, Listed
-from refold.recall import HANDLES, START, read_arguments, room, tell
 
 try:
     from mcp.server import MCPServer

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from refold.engine.damage import read_run
+from refold.engine.recall import DESCRIPTION, NAME, START, WHAT
 from refold.integrations.histories import as_usage
 from refold.model.errors import InvalidWindow, MissingExtra
-from refold.recall import DESCRIPTION, NAME, START, WHAT
 from refold.sync import Conversation, Engine, answer_recall
 from refold.wire.sdk import plain_message
 

@@ -17,10 +17,10 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from refold.engine.recall import DESCRIPTION, NAME, START, WHAT
 from refold.integrations.histories import HistoryTable, PreparedCall, SentMessage, as_usage
 from refold.model.errors import MissingExtra
 from refold.model.tokens import Usage
-from refold.recall import DESCRIPTION, NAME, START, WHAT
 from refold.sync import Engine
 
 try:

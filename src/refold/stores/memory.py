@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from refold.core.search.query import Query, Term, parse_query
+from refold.core.search.query import Phrase, Query, Term, parse_query, spaced
 from refold.core.search.rank import Match, MessagePlace
-from refold.core.search.terms import Phrase, spaced
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
 from refold.model.summary import Summary
 from refold.model.tokens import Usage

@@ -1,6 +1,6 @@
 """The parts of a search that all stores share: words, scores and vectors.
 
-Each database has its own rules for words, so `refold.core.search.terms` splits texts and queries into words,
+Each database has its own rules for words, so `refold.core.search.query` splits texts and queries into words,
 and a database sees plain words with spaces between them. A query is never interpreted as a database's search
 syntax. A match is scored from the message alone, and the rarity of a word from the owner's messages
 alone: with statistics of the whole database, one owner's messages would change the order of another's results.

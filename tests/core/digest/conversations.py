@@ -2,8 +2,7 @@
 
 import json
 
-from refold.core.digest.facts import FactLog, Facts, index_message
-from refold.core.digest.terms import DEFAULT, TermKind, single_terms
+from refold.core.digest.facts import DEFAULT, FactLog, Facts, TermKind, index_message, single_terms
 from refold.model.message import Message, ToolCall, assistant, tool, user
 
 WINDOW = 2_000

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.core.digest.extract import HISTORY, MAX_CANDIDATES, NOTHING, TURN, VisibleText, digest
-from refold.core.digest.facts import Facts, index_message, text_of
-from refold.core.digest.terms import TermKind
+from refold.core.digest.facts import Facts, TermKind, index_message, text_of
 from refold.core.stage import HANDLE_PATTERN
 from refold.model.message import assistant, tool, user
 from tests.core.digest.conversations import COUNTER, WINDOW, WordCounter, call, facts_of, kinds, work

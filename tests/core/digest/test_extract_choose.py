@@ -1,6 +1,5 @@
 from refold.core.digest.extract import TermValues, VisibleText, choose, choose_all, in_sight
-from refold.core.digest.facts import label_of
-from refold.core.digest.terms import Weights
+from refold.core.digest.facts import Weights, label_of
 from refold.model.message import assistant, tool, user
 from tests.core.digest.conversations import facts_of
 

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.digest.facts import text_of
+from refold.core.digest.facts import TermKind, text_of
 from refold.core.digest.shorten import fair_share, shorten
-from refold.core.digest.terms import TermKind
 from refold.core.stage import HANDLE_PATTERN
 from refold.model.message import Message, Reasoning, Text, ToolCall, assistant, tool, user
 from tests.core.digest.conversations import COUNTER, WINDOW, call, facts_of, kinds

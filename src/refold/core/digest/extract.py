@@ -18,10 +18,9 @@ from operator import attrgetter, mul
 
 from msgspec import Struct
 
-from refold.core.digest.facts import MAX_CHARACTERS, Facts, Piece, label_of, term_ids
+from refold.core.digest.facts import MAX_CHARACTERS, Facts, Piece, Weights, label_of, term_ids
 from refold.core.digest.line_markers import quoted_line, quoted_lines
 from refold.core.digest.pieces import ends
-from refold.core.digest.terms import Weights
 from refold.model.message import visible
 from refold.model.tokens import TokenCounter
 

@@ -15,8 +15,7 @@ from itertools import islice, zip_longest
 
 from msgspec import Struct
 
-from refold.core.digest.pieces import ends, head, is_safe
-from refold.core.digest.terms import contains_word
+from refold.core.digest.pieces import contains_word, ends, head, is_safe
 from refold.core.digest.typed_text import is_typed, request_text, said_by_user, typed_passages
 from refold.core.tool_use import COMMON_TOOLS, MAX_LINE, ToolKinds, call_key, file_accesses, stated_errors
 from refold.model.message import Message, ToolCall

@@ -16,10 +16,9 @@ from math import log as ln
 from math import sqrt
 
 from refold.core.digest.extract import CHARACTERS_PER_TOKEN, TermValues, choose, fitting
-from refold.core.digest.facts import FactLog, Facts, Piece, label_of, term_ids, text_of
+from refold.core.digest.facts import FactLog, Facts, Piece, label_of, term_ids, terms, text_of
 from refold.core.digest.pieces import bare, lines
-from refold.core.digest.terms import terms
-from refold.core.search.terms import Phrase, fragments, phrases, spaced
+from refold.core.search.query import Phrase, fragments, phrases, spaced
 from refold.core.stage import handle_of
 from refold.model.message import Message, Reasoning
 from refold.model.tokens import TokenCounter

@@ -26,7 +26,7 @@ from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from refold.core.search.terms import words_by_piece
+from refold.core.search.query import words_by_piece
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError
 from refold.model.mask import is_clear_url
 from refold.ports.jobs import StoreNotice

@@ -10,7 +10,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import structs
 
-from refold.core.search.terms import spaced
+from refold.core.search.query import spaced
 from refold.model.errors import Damaged
 from refold.model.summary import Summary
 from refold.model.tokens import Usage

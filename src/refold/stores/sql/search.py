@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, json, structs
 
-from refold.core.search.query import Query, Term, parse_query
+from refold.core.search.query import Phrase, Query, Term, parse_query
 from refold.core.search.rank import Match, MessagePlace
-from refold.core.search.terms import Phrase
 from refold.ports.records import (
     Embedding,
     Head,

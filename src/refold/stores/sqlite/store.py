@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import apsw
 from msgspec import structs
 
-from refold.core.search.terms import spaced
+from refold.core.search.query import spaced
 from refold.model.errors import StoreError
 from refold.ports.records import Batch, Head, NewMessages, SearchHit, Session, SessionHit
 from refold.stores.search import said, scope

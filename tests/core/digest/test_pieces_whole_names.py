@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.digest.terms import contains_word
+from refold.core.digest.pieces import contains_word
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.accept import (
+from refold.core.summary_checks import (
     check_headings_once,
     check_says_something,
     check_summary,

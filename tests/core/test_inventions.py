@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.inventions import invented, known_of, without_inventions
+from refold.core.inventions import invented, known_of, without_inventions
 
 TOLD = (
     "[User #m12] cwd /repo: src/auth/login.py:120, SessionStore.refresh_token, ORD-99123, see also #m3.2 and 45219.\n"

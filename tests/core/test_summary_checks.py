@@ -6,12 +6,11 @@ from msgspec import structs
 from refold.core import summary_text
 from refold.core.digest.ledger import Ledger
 from refold.core.digest.line_markers import quoted_line, quoted_lines
-from refold.core.digest.terms import contains_word
+from refold.core.digest.pieces import contains_word
 from refold.core.prompts import DEFAULT, defused, instruction
-from refold.core.summary_checks.accept import SummaryDraft, accept
-from refold.core.summary_checks.draft_faults import ends_open, without_thoughts
+from refold.core.summary_checks import SummaryDraft, accept, ends_open, without_thoughts
 from refold.model.message import visible
-from tests.core.summary_checks.drafts import BAD, GOOD, LEDGER, PREVIOUS, Bad, count, source
+from tests.core.drafts import BAD, GOOD, LEDGER, PREVIOUS, Bad, count, source
 
 FIXED = "The login was fixed."
 

@@ -12,9 +12,9 @@ import refold
 from refold import sync
 from refold.core.measure import CharacterEstimate
 from refold.engine.engine import Engine
+from refold.engine.recall import LEAST_TOKENS, answer_recall, recall_tool
 from refold.model.errors import ConfigError
 from refold.model.tokens import TokenCounter
-from refold.recall import LEAST_TOKENS, answer_recall, recall_tool
 from refold.stores.memory import MemoryStore
 from refold.wire.sdk import read_tools
 

@@ -21,7 +21,7 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
-from refold.core.digest.terms import CJK
+from refold.core.digest.pieces import CJK
 from refold.core.regex_safety import matches_by_portion
 from refold.core.stage import HANDLE_PATTERN
 from refold.core.summary_text import is_heading, lines_of

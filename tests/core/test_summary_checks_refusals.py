@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.draft_faults import is_refusal
+from refold.core.summary_checks import is_refusal
 
 
 @pytest.mark.feature("N3")

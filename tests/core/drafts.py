@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from refold.core.digest.ledger import EMPTY, Ledger
-from refold.core.summary_checks.accept import DraftSource
+from refold.core.summary_checks import DraftSource
 
 EN = [
     ("User", "Fix the login in src/auth/login.py. Never touch main.py. It must be done by 2024-05-01, and all 1,234 tests have to pass."),

@@ -1,9 +1,9 @@
 import pytest
 
 from refold.core.digest.ledger import EMPTY, Ledger
-from refold.core.summary_checks.accept import with_facts
+from refold.core.summary_checks import with_facts
 from refold.core.summary_text import MODIFIED, READ, RULES
-from tests.core.summary_checks.drafts import count
+from tests.core.drafts import count
 
 MANY = tuple(
     f"Never change the behaviour of function number {number} of the public interface." for number in range(30)

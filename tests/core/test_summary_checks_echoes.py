@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.draft_faults import continues, ends_open, is_call, is_echo, without_thoughts
+from refold.core.summary_checks import continues, ends_open, is_call, is_echo, without_thoughts
 
 LONG = "this is a very long line of output that nobody would ever want to read again, let alone pay for, in any summary"
 

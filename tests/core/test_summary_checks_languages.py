@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.draft_faults import is_other_language, scripts_of
+from refold.core.summary_checks import is_other_language, scripts_of
 
 ENGLISH = "The user wants the login to be fixed, and the tests are to be run when it has been done, but not before that."
 GERMAN = "Der Nutzer will, dass die Anmeldung repariert wird, und die Tests sind danach auch noch zu starten, aber nicht vorher."

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.summary_checks.inventions import claims
+from refold.core.inventions import claims
 
 
 def named(text: str) -> list[str]:

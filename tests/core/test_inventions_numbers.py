@@ -3,7 +3,7 @@ import random
 import pytest
 
 from refold.core import regex_safety
-from refold.core.summary_checks.inventions import Day, find_days, find_numbers, is_small, numbers_of
+from refold.core.inventions import Day, find_days, find_numbers, is_small, numbers_of
 
 
 def holds(said: str, told: str) -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from refold.core.digest.terms import TermKind, kind_of, terms
+from refold.core.digest.facts import TermKind, kind_of, terms
 from tests.core.digest.conversations import kinds
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.core.search.terms import fragments, limit_query, phrases, spaced, words
+from refold.core.search.query import fragments, limit_query, phrases, spaced, words
 
 
 @pytest.mark.parametrize(

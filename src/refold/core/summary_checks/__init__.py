@@ -1,1 +1,0 @@
-"""Checks and repairs of the text that a model wrote as a summary."""
