@@ -17,7 +17,7 @@ The answer errs on the safe side: a lookaround of more than one character and a 
 hold at every position at which they could begin. Every refused pattern can be rewritten with possessive
 quantifiers or with disjoint classes.
 
-`matches_by_portion` and `is_within` search a long text without holding the interpreter's lock all the while.
+`matches_by_portion` searches a long text without holding the interpreter's lock all the while.
 """
 
 from __future__ import annotations
@@ -800,15 +800,6 @@ def _sample(block: int, characters: str) -> str:
     """Return the most readable character of a block."""
     bits = block & _PREFERRED or block
     return characters[(bits & -bits).bit_length() - 1]
-
-
-def is_within(text: str, part: str) -> bool:
-    """Return what `part in text` does. Between two portions of the text other threads can run."""
-    if len(text) <= PORTION:
-        return part in text
-    return any(
-        text.find(part, start, start + PORTION + len(part) - 1) >= 0 for start in range(0, len(text), PORTION)
-    )
 
 
 def matches_by_portion(pattern: re.Pattern[str], text: str, *, longest: int) -> Iterator[re.Match[str]]:

@@ -177,6 +177,15 @@ _SLICE = 64 * 1024
 """Characters that are searched in one call, between two of which other threads can run."""
 
 
+def is_within(text: str, part: str) -> bool:
+    """Return what `part in text` does. Between two slices of a long text other threads can run."""
+    if len(text) <= _SLICE:
+        return part in text
+    return any(
+        text.find(part, start, start + _SLICE + len(part) - 1) >= 0 for start in range(0, len(text), _SLICE)
+    )
+
+
 def visible(text: str) -> str:
     """Return the text without invisible characters; the same object if it has none."""
     if len(text) > _SLICE:

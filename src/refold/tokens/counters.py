@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from refold.core.regex_safety import is_within
 from refold.model.errors import MissingExtra
 from refold.model.message import (
     File,
@@ -31,6 +30,7 @@ from refold.model.message import (
     ToolCall,
     ToolResult,
     compaction_of,
+    is_within,
 )
 from refold.model.tokens import CountSource, TokenCounter
 from refold.plugins.registry import active

@@ -33,8 +33,7 @@ from itertools import chain, islice, takewhile
 
 from msgspec import Struct
 
-from refold.core.regex_safety import is_within
-from refold.model.message import Message, Text, visible
+from refold.model.message import Message, Text, is_within, visible
 
 # Names of the tags around blocks that clients are known to add to a user's message. A request does
 # not say which program or person wrote a block, and people write tags too: `<context>`,
