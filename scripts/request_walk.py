@@ -15,6 +15,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +24,7 @@ import aiohttp
 
 import refold
 from refold.config import flag_layer, resolve
-from refold.gateway import server
+from refold.gateway import app, server
 
 ROOT = f"{Path(refold.__file__).parent}/"
 COUNTED = (
@@ -65,7 +66,11 @@ async def provider() -> AsyncIterator[int]:
         await process.wait()
 
 
-async def main(walk: Walk, folder: str) -> None:
+async def main(walk: Walk, looking: Walk, folder: str) -> None:
+    """Ask four questions, and count at the third one, and at the fourth one, before which the gateway has to look for changed
+    settings.
+    """
+    look_s, app.LOOK_S = app.LOOK_S, inf
     async with provider() as port:
         flags = {
             "upstreams": [f"http://127.0.0.1:{port}/v1"],
@@ -79,15 +84,18 @@ async def main(walk: Walk, folder: str) -> None:
         url = f"{await address}/v1/chat/completions".replace("//v1", "/v1")
         said: list[dict[str, str]] = []
         async with aiohttp.ClientSession() as session:
-            for question in ("Hello?", "Who is there?", "And now?"):
+            for question in ("Hello?", "Who is there?", "And now?", "And then?"):
                 said.append({"role": "user", "content": question})
-                walk.is_on = question == "And now?"
+                walk.is_on, looking.is_on = question == "And now?", question == "And then?"
+                if looking.is_on:
+                    app.LOOK_S = look_s
+                    await asyncio.sleep(look_s)
                 body = {"model": "gpt-4o", "messages": said, "stream": True}
                 async with session.post(url, json=body) as response:
                     assert response.status == 200, await response.text()
                     await response.read()
                 await asyncio.sleep(0.3)
-                walk.is_on = False
+                walk.is_on = looking.is_on = False
                 said.append({"role": "assistant", "content": "Hello."})
         served.cancel()
         await asyncio.gather(served, return_exceptions=True)
@@ -99,14 +107,22 @@ if __name__ == "__main__":
     )
     parser.add_argument("--list", action="store_true", help="print the files, by package")
     options = parser.parse_args()
-    walk = Walk()
+    walk, looking = Walk(), Walk()
+
+    def note(*call: Any) -> None:
+        walk(*call)
+        looking(*call)
+
     with tempfile.TemporaryDirectory() as folder:
-        threading.setprofile(walk)
-        sys.setprofile(walk)
-        asyncio.run(main(walk, folder))
+        threading.setprofile(note)
+        sys.setprofile(note)
+        asyncio.run(main(walk, looking, folder))
         sys.setprofile(None)
         threading.setprofile(None)
     print(f"gateway, a streamed chat request: {len(walk.files)} files, {len(walk.functions)} functions")
+    print(
+        f"the first one after {app.LOOK_S:g} s, which looks for changed settings: {len(looking.files)} files"
+    )
     print("calls: " + ", ".join(f"{name} {walk.functions[file, name]}" for file, name in COUNTED))
     if options.list:
         packages = defaultdict(list)
