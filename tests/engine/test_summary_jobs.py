@@ -357,6 +357,21 @@ async def test_an_engine_that_is_closed_ends_what_it_is_at_work_on(tmp_path):
     await again.close()
 
 
+async def test_a_compaction_by_hand_ends_with_its_conversation_and_makes_no_digest():
+    model = Paid()
+    talk = await engine(MemoryStore(), summariser=model, **WIDE).conversation("chat")
+    for number in range(30):
+        await talk.add(*answer(number))
+    await talk.add("and now?")
+    model.stop()
+    compacting = asyncio.create_task(talk.compact())
+    await model.is_asked.wait()
+    await talk.close()
+    with pytest.raises(StoreError, match="closed during the compaction"):
+        await compacting
+    assert not [one for one in await talk.compactions() if one.state == "installed"]
+
+
 async def test_an_engine_that_is_closed_ends_the_job_of_a_conversation_that_nobody_uses_any_more():
     store, model = MemoryStore(), Paid()
     closing = engine(store, summariser=model)

@@ -381,6 +381,8 @@ class Conversation:
         self._sent: SentWindow | None = None
         """The data of the last window, to be stored with the call that answers it."""
         self._rerunning: asyncio.Task[bool] | None = None
+        self._closed = 0
+        """How often `close` was called: a compaction that waits for its summary ends with it."""
         self._events = EventQueue(settings.on_event, dollars_for)
         self._lock, self._compacting = _ConversationLock(self._events), asyncio.Lock()
         self._tools, self._spelling = [*settings.tools], RequestFields()
@@ -1155,10 +1157,12 @@ class Conversation:
             ConfigError: the focus is too long.
             InvalidWindow: no call can follow, such as in a conversation without messages.
             DoesNotFit: the request is still too large.
+            StoreError: the conversation was closed while the summary was written; nothing was compacted.
         """
         if keep is not None:
             check_count(keep, "keep")
         check_focus(focus)
+        closed = self._closed
         if (rerunning := self._rerunning) is not None and not rerunning.done():
             await asyncio.wait(
                 {rerunning}
@@ -1173,6 +1177,10 @@ class Conversation:
                 if self._jobs.place == place:  # else another task compacted at the same time
                     patience_s = self._summariser_timeout_s
                     await self._jobs.ensure_written(partial(self._wanted_now, keep), focus, patience_s)
+                if self._closed != closed:
+                    raise StoreError(
+                        "the conversation was closed during the compaction", hint="open it again"
+                    )
                 done, fields = await self._apply_for_fields(
                     partial(self._compact_at, place=place, start=start, keep=keep)
                 )
@@ -1828,6 +1836,7 @@ class Conversation:
 
     async def close(self) -> None:
         """Stop background work, a rerun in progress included; then the old compaction stays. No message is lost."""
+        self._closed += 1
         await self._session_summaries.stop()
         again = self._rerunning
         if again is not None and not again.done():
