@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from refold.engine.damage import placeholder_text
-from tests.damage import damage
+from tests.damage import BAD_PROMPTS, damage, damage_prompt
 
 
 def test_a_search_finds_the_others_and_names_the_doctor(kept, store):
@@ -125,3 +125,37 @@ def test_an_archive_leaves_it_out_and_has_the_others(kept, store, tmp_path):
 
     assert told.code == 1
     assert "'ferry' was left out: the bytes of message 0 have changed" in told.err
+
+
+@pytest.mark.parametrize("value", BAD_PROMPTS.values(), ids=BAD_PROMPTS)
+def test_an_export_leaves_out_a_damaged_system_prompt_and_names_it(kept, store, tmp_path, value):
+    request = {
+        "model": "gpt-4o",
+        "messages": [
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": "Hello?"},
+            {"role": "assistant", "content": "Hello!"},
+        ],
+    }
+    file = tmp_path / "kind.json"
+    file.write_text(json.dumps(request))
+    assert kept("import", str(file), "--as", "kind").code == 0
+    assert "Be kind." in kept("export", "kind").out
+    damage_prompt(store, "kind", value)
+
+    for form in ((), ("--lines",), ("--format", "anthropic")):
+        told = kept("export", "kind", *form)
+        assert told.code == 1, form
+        assert "system prompt" in told.err
+        assert "the system prompt and the tools are left out\nhint: `refold doctor`" in told.err
+        assert "Hello?" in told.out
+        assert "Hello!" in told.out
+        assert "evil" not in told.out
+        file.write_text(told.out)
+        assert kept("import", str(file), "--as", f"again{len(form)}{form[-1:]}").code == 0
+    assert "system prompt" in kept("doctor", "kind").out
+    assert kept("show", "kind").code == 0
+    assert "Hello!" in kept("recall", "kind", "#m1").out
+    told = kept("compact", "kind")
+    assert told.code == 2
+    assert "the conversation 'kind' is damaged" in told.err

@@ -9,7 +9,7 @@ import pytest
 
 import refold
 from refold.stores.sqlite.store import SqliteStore
-from tests.damage import BAD_BODIES, damage
+from tests.damage import BAD_BODIES, BAD_PROMPTS, damage, damage_prompt, stored_prompts
 from tests.gateway.conftest import served
 
 ASKED = [{"role": "user", "content": "Hello."}]
@@ -158,3 +158,31 @@ async def listed(path):
     found = await store.conversations("local")
     await store.close()
     return found
+
+
+@pytest.mark.parametrize("value", BAD_PROMPTS.values(), ids=BAD_PROMPTS)
+@pytest.mark.parametrize("is_given", [True, False], ids=["with the prompt", "without a prompt"])
+async def test_a_damaged_system_prompt_stops_no_request_and_is_mended_by_the_next(
+    upstream, tmp_path, caplog, value, is_given
+):
+    path = tmp_path / "chats.db"
+    prompt = [{"role": "system", "content": "Be kind."}]
+    store = await SqliteStore.open(path)
+    async with served(upstream, store=store) as gate:
+        _, before, _ = await gate.post("/v1/chat/completions", body([*prompt, *ASKED]), **NAMED)
+    await store.close()
+    kept = stored_prompts(path)
+    damage_prompt(path, "tides", value)
+    store = await SqliteStore.open(path)
+    sent = [*prompt, *AGAIN] if is_given else AGAIN
+    async with served(upstream, store=store, id_prefix="again") as gate:
+        status, told, _ = await gate.post("/v1/chat/completions", body(sent), **NAMED)
+        assert (status, told["x-refold-action"]) == (200, "passed")
+        assert told["x-refold-branch"] == before["x-refold-branch"]
+        assert json.loads(upstream.requests[-1].body)["messages"] == sent
+    head = await store.head("local", "tides", told["x-refold-branch"])
+    assert len(await store.messages(head)) == 3
+    await store.close()
+
+    assert caplog.text.count("the conversation 'tides' is damaged: ") == 1
+    assert (stored_prompts(path) == kept) == is_given

@@ -376,6 +376,8 @@ class Conversation:
         self._unsettled: UnsettledCommit | None = None
         self._told_damage = frozenset[int]()
         """The damaged messages that an event has named."""
+        self._has_told_prompt = False
+        """Whether the log has said that the stored system prompt is damaged."""
         self._held: Head | None = None
         """The head of the branch when the state was loaded or committed."""
         self._sent: SentWindow | None = None
@@ -627,12 +629,16 @@ class Conversation:
         await self._jobs.load()
 
     def _tell_damage(self) -> None:
-        """Say which shown messages cannot be read, once for each."""
+        """Say which shown messages cannot be read, once for each, and whether the stored system prompt can."""
         found = self._journal.shown_damage
         if new := tuple(number for number in found if number not in self._told_damage):
             self._events.put([MessagesDamaged(messages=new)])
             _log.warning("%s: %s", self.id, damage_text(new))
             self._told_damage |= {*new}
+        damage = self._journal.instructions.damage
+        if damage is not None and not self._has_told_prompt:
+            _log.warning("%s", damage.message)
+            self._has_told_prompt = True
 
     async def _apply_steps(self, act: Callable[[State], Coroutine[Any, Any, T]]) -> T:
         """Run an act that takes several commits, and load the result. The caller holds the lock."""
@@ -843,6 +849,7 @@ class Conversation:
         Raises:
             DoesNotFit: nothing more can be left out, and the request is still too large.
             InvalidWindow: the messages cannot be sent, such as a tool call without a result.
+            Damaged: the stored system prompt cannot be read, and the program gave none.
         """
         self._warn_of_window()
         done, fields = await self._apply_for_fields(actions.context)
@@ -1085,11 +1092,20 @@ class Conversation:
 
     async def _window(self) -> Window:
         """Return the window of the next call."""
-        done = await self.apply(actions.context)
+        done = await self.apply(self._as_request(actions.context))
         if done.awaited is not None:
             await self.wait_for_summary(done.awaited)
-            done = await self.apply(actions.at_once(actions.context))
+            done = await self.apply(self._as_request(actions.at_once(actions.context)))
         return done.sendable
+
+    def _as_request(self, action: Action) -> Action:
+        """Return an action that makes a window for this program to send: with a system prompt that is known."""
+
+        def act(state: State) -> Outcome:
+            self._journal.instructions.check(state.frame.fixed)
+            return action(state)
+
+        return act
 
     async def recover(self, error: object) -> dict[str, Any]:
         """Return the fields of a smaller request, after a provider has refused the last one as too long. No
@@ -1115,7 +1131,7 @@ class Conversation:
     async def _recover(self, error: object) -> Outcome:
         self._jobs.allow_retry()
         status, body = read_refusal(error)
-        return await self.apply(lambda state: actions.recover(state, status, body))
+        return await self.apply(self._as_request(lambda state: actions.recover(state, status, body)))
 
     async def _apply_for_fields(self, action: Action) -> tuple[Outcome, dict[str, Any]]:
         """Apply an action that makes a window, and return the window as the fields of a request too."""
@@ -1127,7 +1143,8 @@ class Conversation:
             fields = self._fields(done.window) if done.window else {}
             return done
 
-        return await self.apply(act), fields
+        done = await self.apply(self._as_request(act))
+        return done, fields
 
     def _fields(self, window: Window) -> dict[str, Any]:
         tools = {"tools": self._tools} if self._tools else {}
@@ -1168,7 +1185,7 @@ class Conversation:
                 {rerunning}
             )  # it makes the last compaction again, and this one is to follow it
         async with self._lock:
-            await self._current()
+            self._journal.instructions.check((await self._current()).frame.fixed)
             asked_at = self._jobs.place
         async with self._compacting:
             place = self._jobs.place if focus else asked_at

@@ -8,12 +8,13 @@ same checks run in every test that kills a process or cuts a connection, and in 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import get_args
 
 from msgspec import Struct
 
-from refold.engine.journal import read_edits, read_notes, summaries_in
+from refold.engine.journal import PROMPT_MISSING, read_edits, read_notes, summaries_in
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, StoreError
 from refold.model.message import Message, Role
@@ -113,6 +114,7 @@ async def _examine(store: Store, case: _BranchRows, now: float) -> list[Finding]
         for what in await store.damaged_values(case.head)
     ]
     shown = [one async for one in _check_snapshots(store, case)]
+    shown += [one async for one in _check_instructions(store, case)]
     rows = [
         *_check_partition(case),
         *_check_line(case),
@@ -277,6 +279,14 @@ def _check_readable(case: _BranchRows) -> Iterator[Finding]:
     for one in case.live:
         if one.summary and one.summary not in made and one.summary not in case.summaries:
             yield case.finding("I-10", f"the summary of the session {one.id} is gone", RESTORE)
+
+
+async def _check_instructions(store: Store, case: _BranchRows) -> AsyncIterator[Finding]:
+    """I-10: the system prompt and the tools that the notes name. Whether their bytes have changed is another rule."""
+    with suppress(Damaged):
+        digest = read_notes(case.head.notes).instructions
+        if digest and await store.blob(case.head, digest) is None:
+            yield case.finding("I-10", PROMPT_MISSING, RESTORE)
 
 
 async def _check_snapshots(store: Store, case: _BranchRows) -> AsyncIterator[Finding]:

@@ -23,7 +23,7 @@ from refold.core.stage import Edit, handle_of
 from refold.core.stages.tool_results import STAGE as SUPERSEDE
 from refold.core.view import ViewEntry
 from refold.engine import actions
-from refold.engine.journal import Journal, read_edits
+from refold.engine.journal import Journal, read_edits, read_instructions
 from refold.engine.state import IN_TURN, Limits, Receipt, SentWindow, State
 from refold.model.dialect import alternating
 from refold.model.errors import InvalidWindow, NotFound
@@ -52,10 +52,13 @@ async def sent_with(journal: Journal, state: State, call: Call) -> Window:
 
     Raises:
         NotFound: no window was made for this call.
+        Damaged: the stored system prompt cannot be read.
     """
     sent, folded = _read_sent(call), await shown_with(journal, state, call)
     fixed, fields = state.frame.fixed, await instructions_of(journal, call)
-    if fields is not None:
+    if fields is None:
+        journal.instructions.check(fixed)
+    else:
         own = fixed_of(read(FIELDS, fields), fixed.dialect) if fields else FixedFields(fixed.dialect)
         fixed = structs.replace(fixed, system=own.system, tools=own.tools, automatic=own.automatic)
     if any(mark.stage == IN_TURN for mark in sent.marks):
@@ -69,11 +72,14 @@ async def instructions_of(journal: Journal, call: Call) -> bytes | None:
 
     Raises:
         NotFound: no window was made for this call.
+        Damaged: their bytes have changed.
     """
     digest, newest = _read_sent(call).instructions, journal.instructions
-    if digest in (b"", newest.digest):
-        return newest.fields if digest else b""
-    return await journal.store.blob(journal.head, digest) if digest else None
+    if not digest:
+        return digest
+    if digest == newest.digest and newest.damage is None:
+        return newest.fields
+    return await read_instructions(journal.store, journal.head, digest)
 
 
 async def shown_with(journal: Journal, state: State, call: Call) -> FoldedBranch:

@@ -72,6 +72,11 @@ WAY_OUT = (
     " damaged, and a backup has it"
 )
 """For values without which a conversation cannot be opened."""
+PROMPT_WAY_OUT = (
+    "open it with its system prompt (`engine.conversation(name, system=...)`), which is stored in place of the damaged one;"
+    " `refold export` still writes its messages, and a backup has the prompt"
+)
+PROMPT_MISSING = "its system prompt is missing"
 
 
 class Notes(Struct, frozen=True, omit_defaults=True):
@@ -211,11 +216,13 @@ class Instructions(Struct, frozen=True):
     """The hash of the instructions that the store has."""
     fixed: FixedFields | None = None
     """The instructions that the program gave last."""
+    damage: Damaged | None = None
+    """Why the stored ones cannot be read. Then there are no fields, and `digest` is theirs still."""
 
     @property
     def unstored(self) -> tuple[bytes, ...]:
-        """The fields, if the store does not have them yet."""
-        return (self.fields,) if self.digest not in (b"", self.stored) else ()
+        """The fields, if the store does not have them yet, or only damaged ones."""
+        return (self.fields,) if self.fields and self.digest != self.stored else ()
 
     def as_stored(self) -> Instructions:
         return structs.replace(self, stored=self.digest)
@@ -230,14 +237,30 @@ class Instructions(Struct, frozen=True):
             return self
         known = structs.replace(self, fixed=fixed)
         if (fixed.system or fixed.tools) and (self.is_given or not self.fields):
-            return known.with_fields(encode_fixed(fixed), is_given=True)
+            new = known.with_fields(encode_fixed(fixed), is_given=True)
+            # Tools alone do not replace damaged instructions, which may have had a system prompt too.
+            if self.damage is None or fixed.system or new.digest == self.digest:
+                return new
         return known
+
+    def check(self, fixed: FixedFields) -> None:
+        """Refuse a request with these fields if a system prompt that is not known belongs to it.
+
+        Raises:
+            Damaged: the stored instructions cannot be read, and these do not replace them.
+        """
+        if self.damage is not None and (left := self.given(fixed).damage) is not None:
+            raise left
 
     async def loaded(self, store: Store, head: Head) -> Instructions:
         """Return the instructions as the store has them."""
         notes, known = read_notes(head.notes), self
-        if not notes.instructions or notes.instructions != self.digest:
-            known = self.with_fields(await _stored_fields(store, head, notes), is_given=notes.is_given)
+        if self.damage is not None or not notes.instructions or notes.instructions != self.digest:
+            try:
+                fields = await _stored_fields(store, head, notes)
+            except Damaged as error:
+                return Instructions(digest=notes.instructions, is_given=notes.is_given, damage=error)
+            known = self.with_fields(fields, is_given=notes.is_given)
         return structs.replace(known, stored=notes.instructions, is_given=notes.is_given)
 
     def noted(self, notes: Notes) -> Notes:
@@ -246,11 +269,15 @@ class Instructions(Struct, frozen=True):
 
     def with_fields(self, fields: bytes, *, is_given: bool) -> Instructions:
         digest = sha256(fields).digest() if fields else b""
-        return structs.replace(self, fields=fields, is_given=is_given, digest=digest)
+        return structs.replace(self, fields=fields, is_given=is_given, digest=digest, damage=None)
 
 
 async def fields_of(store: Store, head: Head) -> bytes:
-    """Return the request that the conversation of a branch came in with, without its messages, as JSON."""
+    """Return the request that the conversation of a branch came in with, without its messages, as JSON.
+
+    Raises:
+        Damaged: it is missing, or its bytes have changed.
+    """
     return await _stored_fields(store, head, read_notes(head.notes))
 
 
@@ -264,8 +291,29 @@ async def with_inlined_instructions(store: Store, head: Head) -> Head:
 
 
 async def _stored_fields(store: Conversations, head: Head, notes: Notes) -> bytes:
-    # Earlier versions wrote them into the notes themselves.
-    return await store.blob(head, notes.instructions) or b"" if notes.instructions else notes.fields
+    if not notes.instructions:
+        return notes.fields  # earlier versions wrote them into the notes themselves
+    found = await read_instructions(store, head, notes.instructions, hint=PROMPT_WAY_OUT)
+    if found is None and await store.head(head.owner, head.conversation, head.branch) is None:
+        raise conversation_gone(head.conversation)
+    if found is None:
+        raise Damaged(PROMPT_MISSING, conversation=head.conversation, hint=PROMPT_WAY_OUT)
+    return found
+
+
+async def read_instructions(
+    store: Conversations, head: Head, digest: bytes, *, hint: str = ""
+) -> bytes | None:
+    """Return the fields of a request of the conversation by their hash; None if the store does not have them.
+
+    Raises:
+        Damaged: their bytes have changed.
+    """
+    found = await store.blob(head, digest)
+    if found is not None and sha256(found).digest() != digest:
+        what = "the bytes of a system prompt have changed"
+        raise Damaged(what, conversation=head.conversation, hint=hint)
+    return found
 
 
 # Snapshots: the shown form of a branch, encoded for the store
@@ -703,11 +751,13 @@ class Journal:
         notes = self._lasting_notes(state, instructions)
         session = replaces.session if replaces else self.session
         changes, messages = tuple(self._changes(done, session)), self._messages(done, key)
-        if not (messages or changes or calls or takes or notes != self._notes):
+        # Given anew, damaged instructions are stored again, although the notes say the same of them.
+        is_changed = notes != self._notes or (self.keeps_content and bool(instructions.unstored))
+        if not (messages or changes or calls or takes or is_changed):
             return None
         unread = messages.rows if isinstance(messages, NewMessages) else messages
         noted, fill_level = _with_level(notes, state), self._fill_level.after(unread)
-        is_news = notes != self._notes or bool(changes or calls) or self._is_news(noted, fill_level)
+        is_news = is_changed or bool(changes or calls) or self._is_news(noted, fill_level)
         chains = tuple(chains[: len(messages)])
         batch = Batch(
             at=self.clock(),

@@ -471,8 +471,9 @@ class Batch(Struct, frozen=True, kw_only=True):
     """A hash of `chains` that no other branch of the same format may have. If one has it, the conversation was continued there,
     and the whole batch is refused with `HeldElsewhere`."""
     blobs: tuple[bytes, ...] = ()
-    """Content of the conversation besides messages, such as instructions. Each is stored once, under its SHA-256. A commit with blobs
-    deletes those that no branch of the conversation has the SHA-256 of in its notes, apart from the newest `NEWEST_BLOBS`."""
+    """Content of the conversation besides messages, such as instructions. Each is stored once, under its SHA-256, in place of bytes
+    that have changed there. A commit with blobs deletes those that no branch of the conversation has the SHA-256 of in its notes,
+    apart from the newest `NEWEST_BLOBS`."""
     notes: bytes | None = None
     model: str | None = None
     title: str = ""

@@ -110,7 +110,7 @@ class Conversations(Protocol):
         ...
 
     async def blob(self, head: Head, digest: bytes) -> bytes | None:
-        """A blob of the conversation (its instructions, for example), by its SHA-256."""
+        """A blob of the conversation (its instructions, for example), by its SHA-256, also if its bytes have changed since."""
         ...
 
     async def find_key(self, head: Head, key: str) -> int | None:

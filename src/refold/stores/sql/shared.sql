@@ -1,9 +1,9 @@
 -- Queries that SQLite and PostgreSQL share, by name. `refold.stores.sql.queries` loads them.
 
 -- name: add_blob
--- Keep what a conversation comes in with, once.
+-- Keep what a conversation comes in with, once. Bytes that have changed under the digest are replaced.
 INSERT INTO blob (owner, conversation, digest, body) VALUES (:owner, :conversation, :digest, :body)
-ON CONFLICT (owner, conversation, digest) DO NOTHING
+ON CONFLICT (owner, conversation, digest) DO UPDATE SET body = excluded.body WHERE blob.body <> excluded.body
 
 -- name: add_call
 -- Note a call, once, in the conversation that its branch belongs to. A trigger adds it to the sums of its day.
