@@ -143,7 +143,7 @@ async def test_requests_do_not_queue_behind_a_held_lock(tmp_path):
         await everything_is_stored(gate)
 
         assert [one[1]["x-refold-action"] for one in told] == ["not-kept"] * 20
-        assert waits == 0
+        assert waits <= 1  # the backlog tries the oldest exchange again meanwhile, and no other
         assert len(await gate.store.conversations(OWNER)) == 21
 
 
