@@ -185,7 +185,7 @@ class TurnBlock(Struct, frozen=True, kw_only=True):
     codes: bytes
     """The signs of each vector, as bits: few bytes, so that the nearest of a million can be looked for in memory."""
     vectors: bytes
-    """All vectors, one after another, as signed bytes; see `refold.core.search.vectors`."""
+    """All vectors, one after another, as signed bytes; see `refold.core.search.rank`."""
 
 
 class TurnCodes(Struct, frozen=True):
