@@ -59,7 +59,7 @@ from refold.model.errors import (
     Stopping,
     StoreError,
 )
-from refold.ports.jobs import Notifies
+from refold.ports.store import Notifies
 from refold.stores.url import kind_of, open_store, sqlite_file
 from refold.text_work import abandon_text_work
 

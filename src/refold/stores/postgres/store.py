@@ -29,8 +29,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from refold.core.search.query import words_by_piece
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError
 from refold.model.mask import is_clear_url
-from refold.ports.jobs import StoreNotice
-from refold.ports.records import Batch, Head, NewMessages, Session, StoredMessage
+from refold.ports.records import Batch, Head, NewMessages, Session, StoredMessage, StoreNotice
 from refold.stores.search import said, said_in, scope
 from refold.stores.sql import conversations, migrations, rows
 from refold.stores.sql.commit import (
