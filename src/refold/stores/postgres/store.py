@@ -31,7 +31,7 @@ from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, St
 from refold.model.mask import is_clear_url
 from refold.ports.records import Batch, Head, NewMessages, Session, StoredMessage, StoreNotice
 from refold.stores.search import said, said_in, scope
-from refold.stores.sql import conversations, migrations, rows
+from refold.stores.sql import conversations, queries, rows
 from refold.stores.sql.commit import (
     PORTION_BYTES,
     check_numbers,
@@ -41,7 +41,6 @@ from refold.stores.sql.commit import (
     refuse,
     swapping,
 )
-from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import (
     P,
     QueryParameters,
@@ -49,6 +48,7 @@ from refold.stores.sql.queries import (
     SqlDialect,
     T,
     TableRow,
+    Tables,
     Transaction,
     load,
 )
@@ -477,7 +477,7 @@ class PostgresStore(SqlStore):
             if tables == "upgraded":
                 await driver.write_at_length(_bring_up_to_date)
             elif tables == "checked":
-                await driver.read(migrations.check_current, "postgres")
+                await driver.read(queries.check_tables, "postgres")
         except BaseException:
             await driver.close()
             raise
@@ -514,9 +514,9 @@ class PostgresStore(SqlStore):
 
 def _bring_up_to_date() -> Transaction[list[str]]:
     """Run missing migrations only: a user of the database may have no right to change its tables."""
-    if (yield from migrations.is_current("postgres")):
+    if (yield from queries.has_current_tables("postgres")):
         return []
-    return (yield from migrations.upgrade("postgres"))
+    return (yield from queries.upgrade_tables("postgres"))
 
 
 def _address(url: str, patience: Patience) -> tuple[str, str]:

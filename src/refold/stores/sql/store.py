@@ -12,7 +12,7 @@ from typing import Any, Concatenate
 
 from refold.ports.records import Call, Compaction, Head, Outline, SearchHit, SessionHit, StoredSummary
 from refold.stores.sql import conversations as chats
-from refold.stores.sql import migrations
+from refold.stores.sql import queries
 from refold.stores.sql import search as index
 from refold.stores.sql import summary_jobs as jobs
 from refold.stores.sql.commit import reach
@@ -59,7 +59,7 @@ class SqlStore:
         self._read, self._look_up, self._write = driver.read, driver.look_up, driver.write
 
     async def fault(self) -> str:
-        return await self._read(migrations.fault, self._driver.dialect)
+        return await self._read(queries.fault_of_tables, self._driver.dialect)
 
     # Conversations
     create = _writes(chats.create)
