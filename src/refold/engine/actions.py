@@ -29,7 +29,7 @@ from refold.core.budget import (
     size_of,
     target_for,
 )
-from refold.core.digest.search import find
+from refold.core.digest.extract import find
 from refold.core.digest.shorten import with_ends
 from refold.core.digest.typed_text import request_text
 from refold.core.fold import REASON as BROKEN

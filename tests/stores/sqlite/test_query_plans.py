@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from refold.ports.records import Batch, Head
-from refold.stores.sql import commit, conversations, search, summary_jobs
+from refold.stores.sql import commit, conversations, search, store
 from refold.stores.sql.queries import load, queries
 from refold.stores.sql.rows import of_message
 from refold.stores.sqlite.file import _count_words
@@ -159,7 +159,7 @@ def questions(head: Head, size: int) -> dict[str, object]:
         "summary by number": lambda: conversations.summary(head, 1),
         "holding": lambda: conversations.holding(ANNA, [(head.branch, size // 2)]),
         "changes": lambda: conversations.compactions(ANNA, head.branch, 2),
-        "failures": lambda: summary_jobs.failures(ANNA, head.branch),
+        "failures": lambda: store.count_failures(ANNA, head.branch),
         "search": lambda: search.search("sqlite", ANNA, "harbour nowhere", "", 20),
         "append": lambda: commit.commit(
             head, Batch(at=1.0, messages=(message(size, "a few words to find"),)), of_message

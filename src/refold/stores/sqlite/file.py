@@ -22,7 +22,7 @@ import apsw
 from msgspec import json
 
 from refold.model.errors import Conflict, NotFound, StoreError
-from refold.stores.sql.migrations import missing
+from refold.stores.sql.queries import missing_migrations
 from refold.stores.sql.rows import digest_of, is_damaged
 
 # SQLite's errors as errors of Refold
@@ -282,7 +282,7 @@ def _check_owner(connection: apsw.Connection, path: Path) -> None:
             hint="choose another path; nothing was changed",
             location=str(path),
         )
-    missing("sqlite", [name for (name,) in connection.execute("SELECT name FROM migration")])
+    missing_migrations("sqlite", [name for (name,) in connection.execute("SELECT name FROM migration")])
 
 
 def _settle(connection: apsw.Connection, path: Path) -> None:

@@ -28,10 +28,9 @@ from refold.core.search.query import spaced
 from refold.model.errors import StoreError
 from refold.ports.records import Batch, Head, NewMessages, SearchHit, Session, SessionHit
 from refold.stores.search import said, scope
-from refold.stores.sql import conversations, migrations, rows
+from refold.stores.sql import conversations, queries, rows
 from refold.stores.sql.commit import Spell, commit, committed, is_one_message, out_of_order, reach, refuse
-from refold.stores.sql.migrations import Tables
-from refold.stores.sql.queries import P, QueryParameters, SqlDialect, T, TableRow, Transaction, load
+from refold.stores.sql.queries import P, QueryParameters, SqlDialect, T, TableRow, Tables, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite.file import PATIENCE_S, copy_to, find_faults, open_reader, store_error, wipe
 from refold.stores.sqlite.writer import (
@@ -234,9 +233,9 @@ class SqliteStore(SqlStore):
         driver = await asyncio.to_thread(SqliteDriver, path, patience_s)
         try:
             if tables == "checked":
-                await driver.read(migrations.check_current, "sqlite")
-            elif tables == "upgraded" and not await driver.read(migrations.is_current, "sqlite"):
-                await driver.write(migrations.upgrade, "sqlite")
+                await driver.read(queries.check_tables, "sqlite")
+            elif tables == "upgraded" and not await driver.read(queries.has_current_tables, "sqlite"):
+                await driver.write(queries.upgrade_tables, "sqlite")
         except BaseException:
             await driver.close()
             raise
