@@ -640,14 +640,25 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
     Raises:
         ValueError: the message is older than one that is indexed already.
     """
+    facts = queue_messages(facts, (message,), seq)
+    if not later and facts.size > SHORT:
+        catch_up(facts.shared, len(facts.shared.messages) + PORTION)
+    return facts
+
+
+def queue_messages(facts: Facts, messages: Sequence[Message], first: int) -> Facts:
+    """Return the facts with more messages, the first of which has the number `first`. They are read later.
+
+    Raises:
+        ValueError: they are older than one that is indexed already.
+    """
     with facts.shared.lock:
         log = facts.shared if len(facts.shared) == facts.size else facts.shared.upto(facts.size)
-        if log.newest >= seq:
-            raise ValueError(f"message {seq} comes after {log.newest}: messages are indexed in order")
-        log.enqueue(seq, message)
-    if not later and len(log) > SHORT:
-        catch_up(log, len(log.messages) + PORTION)
-    return Facts(facts.size + 1, log)
+        if log.newest >= first:
+            raise ValueError(f"message {first} comes after {log.newest}: messages are indexed in order")
+        for seq, message in enumerate(messages, first):
+            log.enqueue(seq, message)
+    return Facts(facts.size + len(messages), log)
 
 
 def catch_up(log: FactLog, size: int) -> None:
