@@ -993,7 +993,12 @@ class OwnerConversations:
         branch, first = "", line.hashes[0] if line.hashes else b""
         try:
             async with self._opening.setdefault(first, asyncio.Lock()):
-                matched, foreign = await find(line.hashes, self._look_beside(damaged), incoming.dialect.name)
+                matched, foreign = await find(
+                    line.hashes,
+                    self._look_beside(damaged),
+                    incoming.dialect.name,
+                    is_filtered=bool(damaged),
+                )
                 found = matched
                 is_earlier = (
                     is_earlier and found is not None and not found.goes_on and found.known == len(line)

@@ -7,7 +7,7 @@ All of them are frozen values. A writer reads the `Head` of a branch and commits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, overload
 
 import msgspec
@@ -446,6 +446,10 @@ class NewMessages(Sequence[StoredMessage]):
         if isinstance(at, slice):
             return NewMessages(self.rows[at], self._bodies[at], self._decoded[at], self._read)
         return structs.replace(self.rows[at], body=self._read(self._bodies[at]))
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        for row, body in zip(self.rows, self._bodies, strict=True):
+            yield structs.replace(row, body=self._read(body))
 
 
 class Batch(Struct, frozen=True, kw_only=True):
