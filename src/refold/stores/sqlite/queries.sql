@@ -83,8 +83,9 @@ FROM conversation
 WHERE owner = :owner AND updated_at < :before AND id NOT IN (SELECT value FROM json_each(:keep) AS kept)
 
 -- name: count_matches
--- How many messages match, counted no further than so many, and how far in the index that is; and of those with several rows of
--- words, where each of the matches must be in one of them. Without a line every branch will do.
+-- How many messages match, counted no further than so many, and how far in the index that is.
+-- Those with several rows of words are counted apart: each of the matches must be in one of the rows. Without a line every branch
+-- will do.
 WITH line AS MATERIALIZED (
     SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
     FROM json_each(:line) AS link

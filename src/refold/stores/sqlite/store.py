@@ -218,10 +218,11 @@ def _read_one(connection: apsw.Connection, jobs: Sequence[Read]) -> list[JobOutc
 class SqliteStore(SqlStore):
     """Conversations in one file."""
 
-    def __init__(self, driver: SqliteDriver) -> None:
+    def __init__(self, driver: SqliteDriver, *, is_behind: bool = False) -> None:
         super().__init__(driver)
         self._file, self._statements = driver, load("sqlite")
-        self._said, self._is_first = WORDS_TOGETHER - 1, True
+        # The first message also checks for messages that earlier programs left without an index.
+        self._said, self._left = WORDS_TOGETHER - 1, 0 if is_behind else WORDS_TOGETHER - 1
         self._indexing: asyncio.Task[None] | None = None
         self._ending, self._index_until = asyncio.Event(), inf
         self._noted: dict[tuple[str, str], float] = {}
@@ -243,10 +244,13 @@ class SqliteStore(SqlStore):
                 await driver.read(queries.check_tables, "sqlite")
             elif tables == "upgraded" and not await driver.read(queries.has_current_tables, "sqlite"):
                 await driver.write(queries.upgrade_tables, "sqlite")
+            is_behind = False
+            with suppress(StoreError):  # a file that is damaged there is opened, and read as far as that goes
+                is_behind = tables == "upgraded" and await driver.read(_is_behind, 0)
         except BaseException:
             await driver.close()
             raise
-        return cls(driver)
+        return cls(driver, is_behind=is_behind)
 
     async def fault(self) -> str:
         if self._file.is_gone:
@@ -274,10 +278,8 @@ class SqliteStore(SqlStore):
             head = structs.replace(seen, next_seq=seen.next_seq + 1)
         self._said += len(batch.messages)
         if self._said >= WORDS_TOGETHER and self._indexing is None:
-            # With the first message, those that earlier programs left without an index are taken up, however few they are.
-            others = min(len(batch.messages), WORDS_TOGETHER - 1) if self._is_first else 0
-            self._indexing = asyncio.create_task(self._index(more_than=others))
-            self._said, self._is_first = 0, False
+            self._indexing = asyncio.create_task(self._index(more_than=self._left))
+            self._said = self._left = 0
         return committed(head)
 
     async def _take_in(self, seen: Head, batch: Batch, asked: AppendValues | None, *, is_small: bool) -> Head:
@@ -545,22 +547,30 @@ def _spell_some() -> Transaction[tuple[_SpeltWords, _LongMessage | None]]:
 
 def _divide(text: str, start: int) -> Iterator[_WordPart]:
     """Divide the words of a text, from a number on, into parts of about `PART_SIZE` characters."""
-    # `own` of the words that are held fill a part; those after them are repeated in it.
-    held, own, length, passed = list[str](), 0, 0, 0
+    # Words are held as a text, which takes a tenth of the memory of a list.
+    own, size, length, skipped = list[str](), 0, 0, start
+    full, repeated = _WordPart(start, 0, ""), list[str]()
     for words in words_by_piece(text):
-        few = words[start - passed :] if passed < start else words
-        passed += len(words)
-        held += few
-        if length < PART_SIZE:
-            own, length = len(held), length + sum(map(len, few)) + len(few)
-        if length >= PART_SIZE and len(held) >= own + PART_OVERLAP:
-            yield _WordPart(start, own, " ".join(held[: own + PART_OVERLAP]))
-            del held[:own]
-            start, own, length = start + own, len(held), sum(map(len, held)) + len(held)
-    while held:
-        yield _WordPart(start, own, " ".join(held))
-        del held[:own]
-        start, own = start + own, len(held)
+        few, skipped = words[skipped:], max(0, skipped - len(words))
+        if full.size:
+            repeated += few[: PART_OVERLAP - len(repeated)]
+            if len(repeated) == PART_OVERLAP:
+                yield _end_with(full, repeated)
+                full, repeated = _WordPart(start, 0, ""), []
+        if few:
+            own.append(" ".join(few))
+            size, length = size + len(few), length + len(own[-1])
+        if length >= PART_SIZE and not full.size:
+            full = _WordPart(start, size, " ".join(own))
+            own, start, size, length = [], start + size, 0, 0
+    if full.size:
+        yield _end_with(full, repeated)
+    if size:
+        yield _WordPart(start, size, " ".join(own))
+
+
+def _end_with(part: _WordPart, repeated: list[str]) -> _WordPart:
+    return _WordPart(part.first, part.size, " ".join([part.words, *repeated]))
 
 
 def _index(spelt: _SpeltWords) -> Transaction[bool]:
