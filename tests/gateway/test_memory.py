@@ -165,28 +165,6 @@ async def test_the_messages_of_a_large_request_are_stored_without_a_copy_of_them
     assert max(peaks) < len(body) / 2, "a portion at a time"
 
 
-@pytest.mark.parametrize(("size", "expected"), [(2_500_000, ["freed", "stored"]), (100_000, ["stored"])])
-async def test_free_memory_is_given_back_before_a_large_message_is_stored(
-    upstream, tmp_path, monkeypatch, size, expected
-):
-    acts, commit = list[str](), SqliteStore.commit
-
-    async def noted(store, seen, batch):
-        if batch.messages and len(batch.messages[0].body) >= size:
-            acts.append("stored")
-        return await commit(store, seen, batch)
-
-    monkeypatch.setattr("refold.gateway.conversations.return_memory_now", lambda: acts.append("freed"))
-    monkeypatch.setattr(SqliteStore, "commit", noted)
-    store = await SqliteStore.open(tmp_path / "kept.db")
-    body = msgspec.json.encode({"model": "gpt-5", "messages": [{"role": "user", "content": prose(size)}]})
-    async with served(upstream, store=store, window=8_000, summariser_enabled=False) as gate:
-        status, _, _ = await gate.post("/v1/chat/completions", body)
-
-    assert status == 200
-    assert acts == expected
-
-
 def test_the_words_of_a_long_message_are_indexed_without_all_of_them_in_memory():
     text = prose(3_000_000)
     with measured() as peak:

@@ -38,7 +38,6 @@ from refold.engine.journal import inherited, sent_once, summaries_in
 from refold.engine.provider_compactions import Compactions, Maker
 from refold.engine.settings import ConversationSettings, budget_for, policy_for
 from refold.engine.state import Receipt, SentWindow, State
-from refold.gateway.admission import LARGE_BYTES, return_memory_now
 from refold.gateway.recall_rounds import HiddenReplies
 from refold.gateway.recognition import (
     DecodedLine,
@@ -200,14 +199,6 @@ def _are_same(window: Window | None, sent: FoldedBranch) -> bool:
     return window is None or all(map(is_, window.messages, sent.branch.messages()))
 
 
-def _return_memory_of(messages: Sequence[Message]) -> None:
-    """Give free memory back before a large request is stored: a database copies its text, and what was freed meanwhile is in small
-    blocks, which the copies cannot use.
-    """
-    if sum(message.characters for message in messages) >= LARGE_BYTES:
-        return_memory_now()
-
-
 def made_of(before: State, done: ActionOutcome) -> PreparedWindow:
     """The result of an action on a state, as a `PreparedWindow`."""
     state = done.state
@@ -310,7 +301,6 @@ class LiveBranch:
             done = actions.take_request(state, new, request)
             if new:
                 done.state.folded.branch.note_identities(identities)
-                _return_memory_of(new)
             made = made_of(state, done)
             return done
 
@@ -349,7 +339,6 @@ class LiveBranch:
                 raise Moved
             done = actions.take_part(state, messages, request)
             receipts = None if done.problem else done.state.receipts[len(state.receipts) :]
-            _return_memory_of(messages)
             return done
 
         text_size = sum(message.characters for message in messages)
