@@ -13,12 +13,11 @@ import msgspec
 
 import refold
 from refold.cli.output import plain
-from refold.core.digest.extract import digest
+from refold.core.digest.extract import digest, excerpt, find, mentions
 from refold.core.digest.facts import Facts, index_message, read_terms, term_ids
 from refold.core.digest.ledger import EMPTY, Ledger, entries, identifiers, merge, rules
 from refold.core.digest.line_markers import is_role, quoted_lines
 from refold.core.digest.pieces import contains_word, head, pieces, tail
-from refold.core.digest.search import excerpt, find, mentions
 from refold.core.digest.shorten import shorten
 from refold.core.digest.typed_text import typed_passages
 from refold.core.inventions import invented, known_of, without_inventions

@@ -292,7 +292,7 @@ def measure_vectors(count: int, searches: int = 11) -> Iterator[dict]:
     """
     import numpy as np
 
-    from refold.core.search.vectors import code_rows, nearest_of
+    from refold.core.search.rank import code_rows, nearest_of
 
     random = np.random.default_rng(7)
     codes = random.integers(0, 256, (count, 32), np.uint8)

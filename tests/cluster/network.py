@@ -71,7 +71,10 @@ class Network:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
-        for name in self._parts:
+        for name, outer in self._parts.items():
+            # The kernel removes the links of a namespace some time after it: this one goes at once, with its other end.
+            with suppress(subprocess.CalledProcessError):
+                ip("link", "del", outer)
             with suppress(subprocess.CalledProcessError):
                 ip("netns", "del", self._space(name))
         ip("link", "del", self._bridge)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import json
 
-from refold.core.search.vectors import pack
+from refold.core.search.rank import pack
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
 from refold.ports.records import (

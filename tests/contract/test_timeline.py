@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from refold.engine.engine import Engine
-from refold.engine.timeline import timeline_of
+from refold.engine.history import timeline_of
 from refold.model.errors import NotFound
 from refold.model.tokens import Usage
 from refold.ports.records import Batch, Call

@@ -36,3 +36,20 @@ def test_showing_some_of_it_keeps_the_numbers(folded):
     shown = folded.show([Item(user("short"), 0, 1), *items[5:]])
     assert [shown.number(index) for index in range(len(shown.shown))] == [0, 5, 6, 7]
     assert [shown.extend([user("next")]).number(index) for index in range(5)] == [0, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_many_messages_at_once_are_taken_as_one_by_one(folded, is_edited):
+    start = folded.show([Item(user("short"), 0, 1), *folded.items.items[5:]]) if is_edited else folded
+    new = [user("/compact"), assistant("all of it, in short"), *agent_turn(2), *agent_turn(3), user("and?")]
+    one_by_one = start
+    for message in new:
+        one_by_one = one_by_one.take(message, later=True).display(message)
+    at_once = start.take_earlier(new)
+    assert list(at_once.branch) == list(one_by_one.branch)
+    assert list(at_once.shown) == list(one_by_one.shown)
+    numbers = [[each.number(at) for at in range(len(each.shown))] for each in (at_once, one_by_one)]
+    assert numbers[0] == numbers[1]
+    assert (at_once.task, at_once.replies) == (one_by_one.task, one_by_one.replies)
+    assert at_once.facts.pieces(0, 99) == one_by_one.facts.pieces(0, 99)
+    assert at_once.ledger == one_by_one.ledger

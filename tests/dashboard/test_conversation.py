@@ -16,7 +16,7 @@ from refold.dashboard import text
 from refold.dashboard.app import conversation_url, with_query
 from refold.engine.actions import record
 from refold.engine.engine import OWNER, Engine
-from refold.engine.timeline import MOST_CALLS, timeline_of
+from refold.engine.history import MOST_CALLS, timeline_of
 from refold.model.tokens import Usage
 from refold.ports.records import Batch, Call
 from refold.stores.memory import MemoryStore

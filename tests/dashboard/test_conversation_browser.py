@@ -6,7 +6,7 @@ import pytest
 
 from refold.engine.actions import record
 from refold.engine.engine import OWNER, Engine
-from refold.engine.timeline import timeline_of
+from refold.engine.history import timeline_of
 from refold.model.tokens import Usage
 from refold.stores.memory import MemoryStore
 from tests.agent_session import SYSTEM, TOOLS, CachedPrompts, play

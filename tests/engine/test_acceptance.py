@@ -18,7 +18,7 @@ from refold.model.message import Message, Reasoning, Text, ToolCall, ToolResult,
 from refold.model.summary import Summary
 from refold.model.tokens import Budget, Usage
 from refold.model.window import FixedFields
-from tests.core.presets.preset_player import Quarter, ask, estimated, use_tool, work, written
+from tests.core.preset_player import Quarter, ask, estimated, use_tool, work, written
 from tests.engine.action_player import Played
 from tests.engine.conversations import agent_turn, give_up
 
@@ -33,7 +33,7 @@ CASES = [
 ELSEWHERE = {
     "B15": ["core/test_view_turns.py::test_safe_boundary_golden_table"],
     "B16": [
-        "core/presets/test_policies_picoclaw.py::test_a_single_huge_turn_keeps_its_question_and_says_what_is_gone"
+        "core/test_presets_picoclaw.py::test_a_single_huge_turn_keeps_its_question_and_says_what_is_gone"
     ],
     "B17": [
         "core/test_cut.py::test_extremes",
@@ -42,24 +42,24 @@ ELSEWHERE = {
     "B18": ["core/test_cut.py::test_tool_arguments_count"],
     "B19": [
         "core/test_cut.py::test_five_messages_are_a_split_turn_and_four_are_not",
-        "core/presets/test_policies_opal.py::test_a_cut_inside_a_long_turn_names_where_the_turn_began",
+        "core/test_presets_opal.py::test_a_cut_inside_a_long_turn_names_where_the_turn_began",
         "core/test_extractive_summary.py::test_a_split_turn_is_summed_up_in_two_parts",
     ],
     "B21": [
         "core/test_cut.py::test_by_message_compacts_from_the_message_that_passes_the_budget_and_at_least_one",
-        "core/presets/test_policies_lis.py::test_4_000_tokens_are_kept_by_message",
+        "core/test_presets_lis.py::test_4_000_tokens_are_kept_by_message",
     ],
     "C31": [
-        "core/presets/test_policies_opal.py::test_files_add_up_over_all_cycles_and_a_changed_file_is_no_longer_only_read"
+        "core/test_presets_opal.py::test_files_add_up_over_all_cycles_and_a_changed_file_is_no_longer_only_read"
     ],
     "C32": [
-        "core/presets/test_policies_opal.py::test_no_heading_comes_twice_and_the_size_is_bounded_after_many_cycles",
+        "core/test_presets_opal.py::test_no_heading_comes_twice_and_the_size_is_bounded_after_many_cycles",
         "core/test_extractive_summary.py::test_fifty_compactions_in_a_row_keep_rules_and_files_and_repeat_no_heading",
     ],
     "D38": [
-        "core/presets/test_policies_lis.py::test_more_than_80_percent_reported_compact_and_80_percent_do_not",
+        "core/test_presets_lis.py::test_more_than_80_percent_reported_compact_and_80_percent_do_not",
     ],
-    "D39": ["core/presets/test_policies_lis.py::test_without_a_report_our_own_count_decides"],
+    "D39": ["core/test_presets_lis.py::test_without_a_report_our_own_count_decides"],
     "D41": [
         "core/test_measure_calibrate.py::test_what_cannot_be_a_measurement_is_left_out",
         "core/test_measure_calibrate.py::test_the_ratio_stays_in_range",
@@ -67,7 +67,7 @@ ELSEWHERE = {
     "D42": ["tokens/test_catalog_windows.py::test_an_unknown_model_gets_a_default_and_a_warning"],
     "D43": ["core/test_triggers.py::test_a_ratio_out_of_range_is_refused"],
     "D44": ["core/test_measure_estimate.py::test_golden_values"],
-    "D45": ["core/presets/test_policies_opal.py::test_after_a_compaction_the_old_report_counts_no_more"],
+    "D45": ["core/test_presets_opal.py::test_after_a_compaction_the_old_report_counts_no_more"],
     "D47": ["engine/test_actions.py::test_a_tiny_window_ends_in_a_clear_error"],
     "E50": [
         "engine/test_state_limits.py::test_what_was_too_much_without_a_number_is_remembered_for_the_turn"
@@ -75,16 +75,14 @@ ELSEWHERE = {
     "E52": ["engine/test_state_limits.py::test_a_policy_that_is_off_does_nothing_at_all"],
     "G71": [
         "core/stages/test_tool_results_prune.py::test_the_prefix_up_to_the_boundary_never_changes_again",
-        "core/presets/test_policies_lis.py::test_the_prefix_stays_the_same_until_8_000_more_have_come",
+        "core/test_presets_lis.py::test_the_prefix_stays_the_same_until_8_000_more_have_come",
     ],
     "G72": [
         "core/test_prompt_cache_breakpoints.py::test_what_the_client_took_is_not_there_for_others",
         "core/test_prompt_cache_breakpoints.py::test_only_the_tail_moves_between_two_compactions",
     ],
     "G73": ["core/stages/test_tool_results_prune.py::test_a_pruned_result_keeps_call_id_and_name"],
-    "G74": [
-        "core/presets/test_policies_lis.py::test_keep_all_prunes_only_when_the_conversation_is_compacted"
-    ],
+    "G74": ["core/test_presets_lis.py::test_keep_all_prunes_only_when_the_conversation_is_compacted"],
     "G75": ["core/stages/test_tool_results_prune.py::test_the_original_is_untouched"],
     "G77": [
         "engine/test_events_notices.py::test_pruning_is_told_in_two_lines",

@@ -24,7 +24,7 @@ from refold.engine.events import (
 from refold.model.errors import DoesNotFit, RecoverySpent
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.model.summary import Summary
-from tests.core.presets.preset_player import ask, changed, chat, estimated, work
+from tests.core.preset_player import ask, changed, chat, estimated, work
 from tests.engine.conversations import agent_turn, give_up
 from tests.engine.listener import Heard, heard_from
 from tests.policies import ARRIVING

@@ -246,7 +246,7 @@ def plain(message):
 
 @pytest.mark.feature("C6")
 def test_without_summaries_the_newest_messages_stay_in_one_piece():
-    talk = quartered(preset="librechat", policy=presets.librechat.WITHOUT_SUMMARIES)
+    talk = quartered(preset="librechat", policy=presets.WITHOUT_SUMMARIES)
     sizes = [600, 600, 600, 7_000, 600, 600, 600, 600]
     said = [
         message
@@ -401,7 +401,7 @@ async def test_the_built_in_prompt_speaks_as_the_user():
     ("tokens", "factor"), [(6_700, None), (6_900, 1.0), (7_300, 0.5), (7_700, 0.2), (8_420, 0.05)]
 )
 def test_results_fade_in_four_steps_as_the_window_fills(tokens, factor):
-    talk = quartered(policy=presets.librechat.WITHOUT_SUMMARIES)
+    talk = quartered(policy=presets.WITHOUT_SUMMARIES)
     count = 3
     for number in range(count):
         talk.add(*([question("Read.")] if not number else []), *result_of(f"read_{number}", rows(4 * 2_200)))
@@ -443,7 +443,7 @@ def test_in_an_emergency_the_room_is_divided_over_all_messages():
     """Nothing of the active turn may be dropped, and without summaries nothing else is left. What is older gives
     way to the newest result, in equal parts.
     """
-    talk = quartered(window=3_000, max_output=100, policy=presets.librechat.WITHOUT_SUMMARIES)
+    talk = quartered(window=3_000, max_output=100, policy=presets.WITHOUT_SUMMARIES)
     talk.add(question("Read them all."))
     for number in range(8):
         call, result = result_of(f"read_{number}", rows(4 * 600))

@@ -137,6 +137,24 @@ async def test_what_was_let_go_of_is_found_in_the_store(gate, monkeypatch):
     assert len((await gate.gateway.host("local")).table) == 1
 
 
+async def test_of_a_new_long_history_only_the_end_and_the_beginning_are_looked_up(gate, monkeypatch):
+    host = await gate.gateway.host("local")
+    asked, places = [], host.engine.store.places
+
+    async def count(owner, hashes):
+        asked.extend(hashes)
+        return await places(owner, hashes)
+
+    monkeypatch.setattr(host, "_find_places", lambda hashes: count(host.engine.owner, hashes))
+    history = [f"message {number}" for number in range(99)]
+    first = await ask(gate, say(*history))
+    assert len(asked) == recognition.FIRST_LOOK + 1
+
+    others = [f"another way {number}" for number in range(40)]
+    earlier = await ask(gate, say(*history[:4], *others, "and now?"))
+    assert earlier["x-refold-conversation"] == first["x-refold-conversation"]
+
+
 async def test_a_conversation_above_the_memory_limit_is_let_go_of_when_it_rests(gate, monkeypatch):
     monkeypatch.setattr(recognition, "MOST_BYTES", 100)
     monkeypatch.setattr(recognition, "IDLE_S", 0.0)

@@ -25,7 +25,7 @@ from refold.engine.search import _window_texts
 from refold.model.dialect import DIALECTS
 from refold.model.message import Text, user
 from refold.ports.records import StoredMessage
-from refold.stores.sqlite.store import SqliteStore
+from refold.stores.sqlite.store import SqliteStore, _divide
 from refold.stores.sqlite.writer import JobOutcome, WorkerPool
 from refold.wire.request import decode_message, decode_messages, encode_item, read_history
 from tests.gateway.conftest import served
@@ -163,6 +163,15 @@ async def test_the_messages_of_a_large_request_are_stored_without_a_copy_of_them
     assert status == 200
     assert stored == said
     assert max(peaks) < len(body) / 2, "a portion at a time"
+
+
+def test_the_words_of_a_long_message_are_indexed_without_all_of_them_in_memory():
+    text = prose(3_000_000)
+    with measured() as peak:
+        count = sum(1 for _ in _divide(text, 0))
+
+    assert count > 4
+    assert peak.bytes < len(text)
 
 
 def test_a_large_message_after_known_ones_is_held_once_beside_its_text():

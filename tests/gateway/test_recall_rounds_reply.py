@@ -13,8 +13,8 @@ from refold.gateway.response_tap import WholeEvents
 from refold.model.dialect import DIALECTS
 from refold.model.message import Message
 from refold.model.tokens import Usage
+from refold.testing.replies import PROTOCOLS
 from refold.testing.script import NumberedReply, Say, call, say, think
-from refold.testing.server import PROTOCOLS
 from refold.wire.reply import StreamReader, decode_reply
 
 WIRES = ["chat", "responses", "anthropic"]

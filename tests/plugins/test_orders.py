@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import msgspec
 
 import refold
-from refold.ports.jobs import SessionOrder, SummaryOrder
+from refold.ports.records import SessionOrder, SummaryOrder
 from tests.plugins.plugin_setup import plugin, using
 
 

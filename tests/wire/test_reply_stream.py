@@ -14,14 +14,13 @@ from refold.model.dialect import ANTHROPIC, CHAT, DIALECTS, RESPONSES, Dialect
 from refold.model.errors import BodyTooLarge, WireError
 from refold.model.message import Reasoning, Text, ToolCall
 from refold.model.tokens import Usage
-from refold.testing import anthropic, chat, responses
+from refold.testing.replies import PROTOCOLS
 from refold.testing.script import NumberedReply, sign
 from refold.wire import Reply, decode_error, decode_reply
 from refold.wire.reply import StreamReader
 from refold.wire.sse import CallDelta, Delta, ReasoningDelta, TextDelta
 
 ALL = [pytest.param(dialect, id=name) for name, dialect in DIALECTS.items()]
-SPELLINGS = {"chat": chat, "responses": responses, "anthropic": anthropic}
 SPOKEN = NumberedReply(
     number=1,
     model="m-1",
@@ -38,7 +37,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
 def stream_of(spoken: NumberedReply, dialect: Dialect) -> bytes:
-    return b"".join(event.encode() for event in SPELLINGS[dialect.name].events(spoken))
+    return b"".join(event.encode() for event in PROTOCOLS[dialect.name].events(spoken))
 
 
 def read(chunks: Iterable[bytes], dialect: Dialect) -> tuple[list[Delta], Reply]:
@@ -53,7 +52,7 @@ def bare(reply: Reply) -> Reply:
 
 
 def at_once(spoken: NumberedReply, dialect: Dialect) -> Reply:
-    return bare(decode_reply(msgspec.json.encode(SPELLINGS[dialect.name].body(spoken)), dialect))
+    return bare(decode_reply(msgspec.json.encode(PROTOCOLS[dialect.name].body(spoken)), dialect))
 
 
 @pytest.mark.parametrize("dialect", ALL)
@@ -119,7 +118,7 @@ def test_any_reply_in_any_pieces(parts, finish, dialect, size):
 @pytest.mark.parametrize("dialect, last", [(CHAT, 2), (RESPONSES, 1), (ANTHROPIC, 1)])
 def test_a_stream_that_is_cut_anywhere_is_no_reply(dialect, last):
     """Chat says why it stopped before it reports usage and is done: the reply is whole from there on."""
-    events = [event.encode() for event in SPELLINGS[dialect.name].events(SPOKEN)]
+    events = [event.encode() for event in PROTOCOLS[dialect.name].events(SPOKEN)]
     needed = len(b"".join(events[: len(events) - last])) + (2 if dialect is not CHAT else 0)
     stream = b"".join(events)
     for cut in range(0, needed - 1, 5):
@@ -191,7 +190,7 @@ def test_a_failed_response_is_an_error():
 def test_what_is_no_event_of_the_format_is_named_by_its_number(dialect, data):
     stream = stream_of(SPOKEN, dialect)
     reader = StreamReader(dialect)
-    events = SPELLINGS[dialect.name].events(SPOKEN)
+    events = PROTOCOLS[dialect.name].events(SPOKEN)
     reader.feed(events[0].encode() + b"data: " + data + b"\n\n" + stream)
     assert reader.is_over
     with pytest.raises(WireError) as caught:

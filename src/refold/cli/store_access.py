@@ -32,7 +32,7 @@ from refold.model.errors import ConfigError, NotFound, StoreError
 from refold.ports.models import Summariser
 from refold.ports.records import Compaction, Head, Listed, Session, StoredMessage
 from refold.ports.store import Store
-from refold.stores.sql.migrations import UPGRADE_HINT, Tables
+from refold.stores.sql.queries import UPGRADE_HINT, Tables
 from refold.stores.url import kind_of, open_store, sqlite_file
 
 EVERYTHING = 10**9

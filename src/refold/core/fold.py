@@ -16,7 +16,7 @@ from operator import is_
 from msgspec import Struct, field, structs
 
 from refold.core.assemble import NO_LEAD, Lead, is_led_in, lead_of, needs_bridge
-from refold.core.digest.facts import PORTION, SHORT, Facts, index_message
+from refold.core.digest.facts import PORTION, SHORT, Facts, index_message, queue_messages
 from refold.core.digest.ledger import EMPTY, Ledger, entries, merge
 from refold.core.digest.shorten import MAX_LEDGER, with_ends
 from refold.core.digest.typed_text import (
@@ -207,8 +207,28 @@ class FoldedBranch(Struct, frozen=True, dict=True):
             facts=index_message(self.facts, message, number, later=later),
             noted=self._noted_until(self.noted.until + PORTION) if is_long else self.noted,
             replies=self.replies + (message.role == "assistant"),
-            task=self._task_with(number, said) if said else self.task,
+            task=_with_request(self.task, UserRequest(number, said, self.replies)) if said else self.task,
         )
+
+    def take_earlier(self, messages: Sequence[Message]) -> FoldedBranch:
+        """Append originals that others follow at once, and show them unchanged. They are indexed later: the same as `take` with
+        `later` and `display` for each, in one step.
+        """
+        task, replies, last = self.task, self.replies, self.branch.last
+        before = last.message if last else None
+        for number, message in enumerate(messages, self.size):
+            said = said_by_user(message) or client_summary(message, before)
+            if said is not None:
+                task = _with_request(task, UserRequest(number, said, replies))
+            replies, before = replies + (message.role == "assistant"), message
+        taken = structs.replace(
+            self,
+            branch=self.branch.extend(messages),
+            facts=queue_messages(self.facts, messages, self.size),
+            replies=replies,
+            task=task,
+        )
+        return taken.display_newest(len(messages))
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -241,28 +261,6 @@ class FoldedBranch(Struct, frozen=True, dict=True):
             calls |= found
             wanted -= found.keys()
         return entries(with_ends(message, MAX_LEDGER), self.tools, is_task=is_task, calls=calls)
-
-    def _task_with(self, number: int, message: Message) -> tuple[UserRequest, ...]:
-        """The task with one more user message.
-
-        A message joins the task if it comes before the first reply. The first message typed by a person
-        replaces one that a program wrote. A client's own summary joins it in any case, in place of an earlier one:
-        it stands for all that was said before it.
-        """
-        known = self.task
-        if is_client_summary(message):
-            others = [one for one in known if one.is_typed and not is_client_summary(one.message)]
-            return (
-                *others[: MAX_ASKED - 1],
-                UserRequest(number, message, known[0].replies if known else self.replies),
-            )
-        is_open = not known or (known[0].replies == self.replies and len(known) < MAX_ASKED)
-        if not is_open and known[0].is_typed:
-            return known
-        new = UserRequest(number, message, self.replies, is_typed(message))
-        if not known or (new.is_typed and not known[0].is_typed):
-            return (new,)
-        return (*known, new) if new.is_typed else known
 
     def questions_before(self, last: int) -> tuple[UserRequest, ...]:
         """The user's messages of the turn that is open before number `last`, oldest first.
@@ -316,6 +314,16 @@ class FoldedBranch(Struct, frozen=True, dict=True):
         last = branch.last
         known = last.tokens if last is not None and last.message is message else None
         return structs.replace(self, shown=shown.append(message, known))
+
+    def display_newest(self, count: int) -> FoldedBranch:
+        """Show the last `count` originals, of which none is shown yet, as they are."""
+        branch, shown = self.branch, self.shown
+        first, number = branch.size - count, self.number(shown.size)
+        is_same_line = shown.log is branch.log or not shown.size
+        if is_same_line and not self.origin and number == shown.size == first:
+            return structs.replace(self, shown=branch)
+        tokens = [branch[at].tokens for at in range(first, branch.size)]
+        return structs.replace(self, shown=shown.extend(branch.messages(first), tokens))
 
     def extend(self, messages: Iterable[Message]) -> FoldedBranch:
         """Append originals and show them unchanged."""
@@ -572,6 +580,26 @@ class FoldedBranch(Struct, frozen=True, dict=True):
     def tokens(self) -> int:
         """Tokens of summaries and messages."""
         return self.lead.tokens + self.shown.end.tokens_to
+
+
+def _with_request(known: tuple[UserRequest, ...], new: UserRequest) -> tuple[UserRequest, ...]:
+    """The task with one more user message.
+
+    A message joins the task if it comes before the first reply. The first message typed by a person
+    replaces one that a program wrote. A client's own summary joins it in any case, in place of an earlier one:
+    it stands for all that was said before it.
+    """
+    if is_client_summary(new.message):
+        others = [one for one in known if one.is_typed and not is_client_summary(one.message)]
+        replies = known[0].replies if known else new.replies
+        return (*others[: MAX_ASKED - 1], structs.replace(new, replies=replies))
+    is_open = not known or (known[0].replies == new.replies and len(known) < MAX_ASKED)
+    if not is_open and known[0].is_typed:
+        return known
+    new = structs.replace(new, is_typed=is_typed(new.message))
+    if not known or (new.is_typed and not known[0].is_typed):
+        return (new,)
+    return (*known, new) if new.is_typed else known
 
 
 def unread_by_model(summary: Summary, previous: Summary | None, folded: FoldedBranch, first: int) -> Summary:

@@ -205,11 +205,24 @@ class View(Struct, frozen=True, eq=False):
         if len(log.entries) != self.size:
             log = log.upto(self.size, self.dialect)
         last = log.entries[-1] if log.entries else _BEFORE
+        calls, dialect, count = log.calls, self.dialect, self.counter.message
         for message, known in zip(messages, chain(tokens, repeat(None)), strict=False):
-            last = self._entry(message, last, log, known)
-            if starts_turn(message):
+            size = count(message) if known is None else known
+            progress, broken = step(last.progress, calls, message, dialect)
+            is_turn = starts_turn(message)
+            last = ViewEntry(
+                message,
+                size,
+                progress,
+                broken,
+                last.tokens_to + size,
+                last.result_tokens_to + (size if message.role == "tool" else 0),
+                last.turns_to + is_turn,
+                last.characters_to + message.characters,
+            )
+            if is_turn:
                 log.starts.append(len(log.entries))
-            if last.violations:
+            if broken:
                 log.broken.append(len(log.entries))
             log.entries.append(last)
             log.messages.append(message)
@@ -380,21 +393,6 @@ class View(Struct, frozen=True, eq=False):
             return []
         log = self.log if len(self._entries) == self.size else self.log.upto(self.size, self.dialect)
         return log.calls.open()
-
-    def _entry(self, message: Message, last: ViewEntry, log: ViewLog, known: int | None) -> ViewEntry:
-        """The entry of a message after `last`."""
-        tokens = self.counter.message(message) if known is None else known
-        state, broken = step(last.progress, log.calls, message, self.dialect)
-        return ViewEntry(
-            message,
-            tokens,
-            state,
-            broken,
-            last.tokens_to + tokens,
-            last.result_tokens_to + (tokens if message.role == "tool" else 0),
-            last.turns_to + starts_turn(message),
-            last.characters_to + message.characters,
-        )
 
 
 def _verifies_like(message: Message, known: Message) -> bool:

@@ -1,6 +1,6 @@
 """The pages of one conversation: its window over time and now, its calls, its changes message by message, its lineage, and recall.
 
-Every page reads the stored rows that `refold.engine.timeline` and `refold.engine.history` give; the pictures are drawn by
+Every page reads the stored rows that `refold.engine.history` gives; the pictures are drawn by
 `refold.svg`. The views of calls and changes open the conversation and show at most `PAGE` messages at a time.
 """
 
@@ -26,20 +26,23 @@ from refold.dashboard.workspace import Workspace
 from refold.engine.conversation import Conversation
 from refold.engine.engine import Engine
 from refold.engine.events import Regions, damage_text
-from refold.engine.history import Fate, MessageChange, changes_between, fate_of
+from refold.engine.history import (
+    MOST_CALLS,
+    MOST_CHANGES,
+    BranchLine,
+    Fate,
+    MessageChange,
+    TimedCall,
+    TimedChange,
+    Timeline,
+    changes_between,
+    fate_of,
+    timeline_of,
+)
 from refold.engine.journal import read_edits
 from refold.engine.recall import is_handle, newest_reply
 from refold.engine.settings import prices_of
 from refold.engine.state import CallSize
-from refold.engine.timeline import (
-    MOST_CALLS,
-    MOST_CHANGES,
-    BranchLine,
-    TimedCall,
-    TimedChange,
-    Timeline,
-    timeline_of,
-)
 from refold.model.errors import ConfigError, Damaged, NotFound, WireError
 from refold.model.message import File, Image, Message, Opaque, Reasoning, Text, ToolCall, ToolResult
 from refold.model.tokens import Measurement, Region, in_proportion

@@ -29,7 +29,7 @@ from refold.core.budget import (
     size_of,
     target_for,
 )
-from refold.core.digest.search import find
+from refold.core.digest.extract import find
 from refold.core.digest.shorten import with_ends
 from refold.core.digest.typed_text import request_text
 from refold.core.fold import REASON as BROKEN
@@ -408,16 +408,31 @@ class _Draft:
         self.has_grown = True
         replies = (at for at, one in enumerate(messages) if one.role == "assistant")
         last = max(replies, default=len(messages) - 1) if at_once else 0
-        for at, message in enumerate(messages):
-            self._take_in(message, sensitive=sensitive, later=at < last or not self.state.reads_ahead)
+        self._take_in_earlier(messages[:last], sensitive=sensitive)
+        for at, message in enumerate(messages[last:], last):
+            self._take_in(message, sensitive=sensitive, later=not self.state.reads_ahead)
             is_followed = at + 1 < len(messages) and is_instruction(messages[at + 1])
-            if at >= last and not is_followed:  # an instruction belongs to the message that it comes with
+            if not is_followed:  # an instruction belongs to the message that it comes with
                 self._act_after(message)
 
     def add_part(self, messages: Sequence[Message]) -> None:
         """Add messages that others follow at once: as `add` does with `at_once`, before the last reply."""
-        for message in messages:
-            self._take_in(message, sensitive=False, later=True)
+        self._take_in_earlier(messages)
+
+    def _take_in_earlier(self, messages: Sequence[Message], *, sensitive: bool = False) -> None:
+        """Add messages that others follow at once: no trigger runs, and they are indexed lazily."""
+        state = self.state
+        if not messages:
+            return
+        is_each_own = state.limits.attempts or state.frame.policy.arrival or state.secrecy.patterns
+        if sensitive or is_each_own:  # each has effects of its own
+            for message in messages:
+                self._take_in(message, sensitive=sensitive, later=True)
+            return
+        if any(message.role == "user" for message in messages):
+            self.state = state = state.with_limits(state.limits.begin_turn())
+        folded = state.folded.with_tools(state.frame.policy.file_tools)
+        self.set(folded=folded.take_earlier(messages))
 
     def _take_in(self, message: Message, *, sensitive: bool, later: bool) -> None:
         if message.role == "assistant":

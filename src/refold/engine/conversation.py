@@ -120,7 +120,6 @@ from refold.model.message import Message, Text, ToolCall, ToolResult, holds_comp
 from refold.model.summary import Summary
 from refold.model.tokens import Measurement, TokenCounter, Usage
 from refold.model.window import FixedFields, Window
-from refold.ports.jobs import SessionOrder, SummaryOrder, SummaryQueue
 from refold.ports.models import (
     Ask,
     CountingUpstream,
@@ -129,7 +128,19 @@ from refold.ports.models import (
     SummaryFunction,
     Upstream,
 )
-from refold.ports.records import NOT_KNOWN, Call, Compaction, Delivery, Head, QueuedEntry, Session, read_body
+from refold.ports.records import (
+    NOT_KNOWN,
+    Call,
+    Compaction,
+    Delivery,
+    Head,
+    QueuedEntry,
+    Session,
+    SessionOrder,
+    SummaryOrder,
+    read_body,
+)
+from refold.ports.store import SummaryQueue
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import WindowSize
 from refold.wire.json_codec import FIELDS, read

@@ -28,9 +28,9 @@ from msgspec import Struct
 
 from refold.core.assemble import RECALL
 from refold.core.budget import Now, effective_for
+from refold.core.digest.extract import excerpt
 from refold.core.digest.facts import Facts, index_message, text_of
 from refold.core.digest.line_markers import quoted_lines
-from refold.core.digest.search import excerpt
 from refold.core.fold import FoldedBranch
 from refold.core.long_messages import largest_result
 from refold.core.measure import CharacterEstimate

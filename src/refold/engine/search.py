@@ -28,8 +28,18 @@ from msgspec import Struct, structs
 
 from refold.core.digest.shorten import searchable
 from refold.core.search.query import Query, parse_query
-from refold.core.search.rank import MessagePlace, follow, fuse, fuse_sessions
-from refold.core.search.vectors import code_rows, cosines, nearest_of, pack, read_vectors, window_text
+from refold.core.search.rank import (
+    MessagePlace,
+    code_rows,
+    cosines,
+    follow,
+    fuse,
+    fuse_sessions,
+    nearest_of,
+    pack,
+    read_vectors,
+    window_text,
+)
 from refold.core.secrets import holds_secret, redact, values_of
 from refold.engine.damage import readable_summaries
 from refold.model.errors import ConfigError, Damaged, RefoldError, StoreError, UpstreamError

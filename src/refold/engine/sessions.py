@@ -46,10 +46,9 @@ from refold.model.errors import NotFound, RefoldError
 from refold.model.summary import Summary
 from refold.model.tokens import tokens_of
 from refold.ports import records
-from refold.ports.jobs import SessionOrder, SummaryQueue
 from refold.ports.models import Summariser
-from refold.ports.records import Batch, Carries, Compaction, Head, Session, StoredSummary
-from refold.ports.store import Store
+from refold.ports.records import Batch, Carries, Compaction, Head, Session, SessionOrder, StoredSummary
+from refold.ports.store import Store, SummaryQueue
 from refold.text_work import run_text_work
 
 NEW, RESUMED = "a new session", "an earlier session goes on"

@@ -44,10 +44,18 @@ from refold.model.errors import Conflict, RefoldError, StoreError, SummaryError
 from refold.model.message import replace_lone_surrogates
 from refold.model.summary import Summary
 from refold.model.tokens import Usage
-from refold.ports.jobs import SummaryOrder, SummaryQueue
 from refold.ports.models import PaidQuestion, Summariser, SummaryFunction, SummaryTask
-from refold.ports.records import Batch, Call, Compaction, CompactionState, Embedding, Session, StoredSummary
-from refold.ports.store import SessionRows, Store
+from refold.ports.records import (
+    Batch,
+    Call,
+    Compaction,
+    CompactionState,
+    Embedding,
+    Session,
+    StoredSummary,
+    SummaryOrder,
+)
+from refold.ports.store import SessionRows, Store, SummaryQueue
 from refold.summarisers import SummaryWriter, checked
 from refold.text_work import call_in_thread, run_text_work
 from refold.wire.sdk import plain_message

@@ -37,6 +37,23 @@ CLIENT_COMPACTS = "the client has the provider compact"
 WITHHELD = "some messages are withheld from summaries, or too long"
 
 
+class MessageSearch:
+    """Tells which messages hold secrets, for one summary: a model and the provider are given the same messages, and each is
+    searched once.
+    """
+
+    def __init__(self, known: frozenset[str]) -> None:
+        self.known = known
+        self._searched: dict[int, tuple[Message, bool]] = {}
+        """By the `id()` of the message, which is held so that no other one gets it."""
+
+    def is_clean(self, message: Message) -> bool:
+        searched = self._searched.get(id(message))
+        if searched is None:
+            searched = self._searched[id(message)] = message, is_clean(message, self.known)
+        return searched[1]
+
+
 class SummarySource(Struct, frozen=True):
     """A snapshot of the values that a summary is made from. The conversation goes on while the summary is
     written, maybe in another thread, so the job reads nothing else.
@@ -61,12 +78,16 @@ class SummarySource(Struct, frozen=True):
 
     def shown_task(self, request: SummaryRequest, focus: str = "") -> SummaryTask:
         """The same for messages that leave the window: their provider may compact them itself."""
-        task, fixed = self.task(request, focus), self.frame.fixed
+        secrecy, fixed = self.secrecy.search(self.folded), self.frame.fixed
+        search = MessageSearch(secrecy.known)
+        task = task_of(
+            request, self.folded, self.frame, focus=focus, secrecy=secrecy, sent=self.sent, search=search
+        )
         if self.folded.shown.progress.compaction >= 0:
             return structs.replace(task, not_native=HAS_COMPACTION)
         if not fixed.model:
             return structs.replace(task, not_native=CLIENT_COMPACTS)
-        sent = self._sent_to_provider(request)
+        sent = self._sent_to_provider(request, secrecy, search)
         why = "" if sent is not None else WITHHELD
         window = sent or Window(fixed, ())
         return structs.replace(
@@ -78,7 +99,9 @@ class SummarySource(Struct, frozen=True):
             tools=task.tools or (fixed.tools if sent else ()),
         )
 
-    def _sent_to_provider(self, request: SummaryRequest) -> Window | None:
+    def _sent_to_provider(
+        self, request: SummaryRequest, secrecy: Secrecy, search: MessageSearch
+    ) -> Window | None:
         """The messages up to the end of a request as the provider got them: after its own last compaction, or after the
         summary that stands there. None if something in them must not be stored, or is not loaded.
         """
@@ -94,8 +117,8 @@ class SummarySource(Struct, frozen=True):
             message if number in thinking else without_thoughts(message)
             for number, message in enumerate(folded.originals(start, request.last), start)
         )
-        window, secrecy = assemble(fixed, messages, lead), self.secrecy.search(folded)
-        return window if _may_be_shared(window, secrecy, secrecy.known, start, request.last) else None
+        window = assemble(fixed, messages, lead)
+        return window if _may_be_shared(window, secrecy, search, start, request.last) else None
 
     def with_text(self, summary: Summary, request: SummaryRequest) -> Summary:
         """A provider's compaction with a text that other models can read: a digest of the originals, if it has none."""
@@ -117,6 +140,7 @@ def task_of(
     focus: str = "",
     secrecy: Secrecy | None = None,
     sent: Window | None = None,
+    search: MessageSearch | None = None,
 ) -> SummaryTask:
     """Build the task of a request. A sensitive message appears by its number only.
 
@@ -130,6 +154,7 @@ def task_of(
     """
     secrecy, policy = (secrecy or Secrecy()).search(folded), frame.policy
     known, previous = secrecy.known, joined(request.previous)
+    search = search or MessageSearch(known)
     is_reread = previous is not None and _is_reread(previous, folded, policy)
     end = 0 if previous is None else previous.read_until if is_reread else previous.told_until
     start = 0 if policy.source == "all" else end
@@ -143,12 +168,12 @@ def task_of(
     # A digest among them was made from messages that are given as they came: they are no prefix of it.
     may_share = sent is not None and not long and (previous is None or end == previous.told_until)
     window = _window(folded, frame, end, tuple(raw.values())) if may_share else None
-    window = window if window and _may_be_shared(window, secrecy, known, end, request.last) else None
+    window = window if window and _may_be_shared(window, secrecy, search, end, request.last) else None
     before = "" if previous is None else previous.model_text if is_reread else previous.text
     lines, counter = requests_for(folded, request.kept, request.last, frame, request), folded.shown.counter
     beside = KeptText.of((item.message for item in request.kept), folded.tools)
     return SummaryTask(
-        passages=_passages(messages, bound, secrecy.numbers, known),
+        passages=_passages(messages, bound, secrecy.numbers, search),
         first=request.first,
         last=request.last,
         max_tokens=max(1, request.max_tokens - counter.text("\n".join(lines))),
@@ -200,28 +225,28 @@ def _is_covered(number: int, message: Message, request: SummaryRequest) -> bool:
 
 
 def _passages(
-    messages: dict[int, Message], bound: int, hidden: frozenset[int], known: frozenset[str]
+    messages: dict[int, Message], bound: int, hidden: frozenset[int], search: MessageSearch
 ) -> tuple[Passage, ...]:
     return tuple(
-        Passage(number, _cleaned_message(message, number, bound, hidden, known))
+        Passage(number, _cleaned_message(message, number, bound, hidden, search))
         for number, message in messages.items()
     )
 
 
 def _cleaned_message(
-    message: Message, number: int, bound: int, hidden: frozenset[int], known: frozenset[str]
+    message: Message, number: int, bound: int, hidden: frozenset[int], search: MessageSearch
 ) -> Message:
     """Return a message as it came, or redacted and without the fields that only its provider reads. Texts
     longer than the bound are replaced by plain digests.
 
     Invisible characters go first: one in the middle of a secret would hide it from the search.
     """
-    message = visible_message(message)
+    message, known = visible_message(message), search.known
     if number in hidden:
         return redact_message(message.bare(), number, hidden, known)
     handle = handle_of(number)
     short = digested(message, bound, handle, lambda text: redact(text, handle, known))
-    if short is message and is_short(message) and is_clean(message, known):
+    if short is message and is_short(message) and search.is_clean(message):
         return message
     return redact_message(short.bare(), number, hidden, known)
 
@@ -231,17 +256,17 @@ def _window(folded: FoldedBranch, frame: Frame, start: int, messages: tuple[Mess
     return assemble(frame.fixed, messages, folded.lead if start else NO_LEAD)
 
 
-def _may_be_shared(window: Window, secrecy: Secrecy, known: frozenset[str], first: int, last: int) -> bool:
+def _may_be_shared(window: Window, secrecy: Secrecy, search: MessageSearch, first: int, last: int) -> bool:
     sent = (*window.system, *window.summaries, *window.messages)
     is_bounded = all(map(is_short, sent)) and sum(one.characters for one in sent) <= MAX_SOURCE
-    return is_bounded and not secrecy.covers(window, first, last) and _is_clean(window, known)
+    return is_bounded and not secrecy.covers(window, first, last) and _is_clean(window, search)
 
 
-def _is_clean(window: Window, known: frozenset[str]) -> bool:
+def _is_clean(window: Window, search: MessageSearch) -> bool:
     """Whether nothing in the window looks like a secret."""
     sent = (*window.system, *window.sent)
-    return all(is_clean(message, known) for message in sent) and not any(
-        holds_secret(text, known) for tool in window.fixed.tools for text in _texts(tool)
+    return all(map(search.is_clean, sent)) and not any(
+        holds_secret(text, search.known) for tool in window.fixed.tools for text in _texts(tool)
     )
 
 

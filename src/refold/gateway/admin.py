@@ -3,6 +3,9 @@
 Every answer is a value of the library, as JSON; no decision is made here. A caller sees only its own
 conversations. Tuning settings can be changed; upstreams and their keys cannot, and only an admin sees them.
 
+Outside of a call, here and on the page (`GatewayBackend`), a conversation is opened by a `GatewayWorkspace`: with the settings
+that its next request would have, at the upstream that would get it.
+
 `/refold/compact` compacts a list of messages that a client posts; nothing of it is stored. The messages are added
 as they are, without the automatic compactions of a conversation that grows, and then compacted once. Messages that
 break a rule of their format are repaired as in a conversation. No store keeps what a repair leaves out here, so
@@ -22,30 +25,34 @@ from msgspec import Meta, Struct, structs
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from refold.chat.commands import command_table, run_command
-from refold.config import update
+from refold.config import ResolvedSettings, update
 from refold.config.formats import hidden_names, tree_of, values_of
 from refold.config.tree import Amount, WindowTokens
 from refold.core.assemble import assemble
 from refold.core.fold import REASON as BROKEN
 from refold.core.fold import violations_to_mend
-from refold.dashboard.workspace import SummaryChoice
+from refold.dashboard.workspace import NO_MODEL, OperationNote, SummaryChoice
 from refold.engine import actions
 from refold.engine.actions import Outcome
 from refold.engine.arguments import check_days, check_focus
 from refold.engine.conversation import Conversation, take_prompt
 from refold.engine.effect import check_by, first_day, stats_of
-from refold.engine.settings import policy_for
+from refold.engine.engine import Engine
+from refold.engine.events import Event
+from refold.engine.journal import read_fill_level
+from refold.engine.settings import NATIVE, ConversationSettings, policy_for
 from refold.engine.state import State, SummaryAuthor
 from refold.gateway.app import MIB, Gateway, cancel_on_disconnect, header_texts
-from refold.gateway.auth import send_answer
+from refold.gateway.auth import KeyRing, send_answer
 from refold.gateway.conversations import OwnerConversations
 from refold.gateway.errors import answer, log_store_failure
-from refold.gateway.events import Channel, Events
+from refold.gateway.events import CHANGED, LOST, Channel, Events
 from refold.gateway.request import Wishes, check_json, read_body
-from refold.gateway.workspace import GatewayWorkspace
+from refold.gateway.upstreams import Credentials, Target
+from refold.model.dialect import DIALECTS
 from refold.model.errors import (
     MAX_TOKENS,
     MIN_WINDOW,
@@ -61,6 +68,7 @@ from refold.model.errors import (
 )
 from refold.model.message import Message
 from refold.plugins.registry import LoadedPlugin, active
+from refold.ports.records import ClientKey, Head
 from refold.ports.store import ClientKeys
 from refold.text_work import run_text_work
 from refold.wire.sdk import RequestFields, read_message, text_in
@@ -721,3 +729,134 @@ def _encode_unknown(value: object) -> object:
     if isinstance(value, bytes | memoryview):
         return None
     return str(value)
+
+
+# The conversations and settings of one owner, as the API and the page open them
+
+CLIENTS_KEY = (
+    "no model was asked: the conversation's own model writes its summaries with the client's key; send that key with "
+    "this request, or set summariser.models"
+)
+"""Why a manual compaction of a conversation has a digest."""
+
+
+class GatewayWorkspace:
+    """The conversations and settings of one owner behind a gateway."""
+
+    def __init__(self, gateway: Gateway, host: OwnerConversations) -> None:
+        self._gateway, self.host = gateway, host
+
+    @property
+    def engine(self) -> Engine:
+        return self.host.engine
+
+    @property
+    def resolved(self) -> ResolvedSettings:
+        return self.host.resolved
+
+    async def open(self, name: str, branch: str = "", *, preset: str = "") -> Conversation:
+        head = await self.head(name, branch)
+        target, terms = self.terms(head, preset=preset)
+        return await self.host.open_branch(head, terms, target.name, finds_twins=True)
+
+    async def head(self, name: str, branch: str = "") -> Head:
+        """
+        Raises:
+            NotFound: the owner has no conversation with this name.
+        """
+        head = await self.engine.store.head(self.engine.owner, name, branch)
+        if head is None:
+            raise NotFound("there is no such conversation", hint="see /refold/conversations")
+        return head
+
+    def terms(self, head: Head, *, preset: str = "") -> tuple[Target, ConversationSettings]:
+        """The upstream of a conversation, and the settings that its next request would have. A window that was given for the
+        last request, and the room for a reply that it asked for, are taken to hold for the next one: a client that
+        sends them with one request sends them with all.
+        """
+        target = self._gateway.targets.choose(head.model, DIALECTS[head.format].name)[0]  # type: ignore[index]
+        noted = read_fill_level(head.notes)
+        reported = self._gateway.window_reports.known(target, head.model)
+        if reported is None and noted.window_source == "upstream":
+            reported = noted.window
+        terms = self.host.terms(
+            head.model,
+            head.format,
+            window=target.window,
+            reported=reported,
+            url=target.url,
+            wishes=Wishes(preset=preset, window=noted.window if noted.window_source == "override" else None),
+            max_output=noted.output or None,
+        )
+        return target, terms
+
+    async def author(
+        self, target: Target, terms: ConversationSettings, headers: Sequence[tuple[str, str]] = ()
+    ) -> SummaryChoice:
+        """The summariser for these settings. A provider key in the headers is the client's own, as in a call."""
+        credentials, authors = Credentials(headers, "", target), self._gateway.authors
+        wire = DIALECTS[terms.format].name  # type: ignore[index]
+        if await authors.needs_client_key(self.host, target, credentials, wire):
+            return SummaryChoice(None, CLIENTS_KEY)
+        return SummaryChoice(authors.author(self.host, terms, target, credentials))
+
+    def writers(self) -> Sequence[str]:
+        return self.resolved.settings.summariser.models
+
+    async def writer(self, talk: Conversation, model: str = "") -> SummaryChoice:
+        if model == NO_MODEL:
+            return SummaryChoice()
+        target, terms = self.terms(await self.head(talk.id, talk.branch))
+        if model in ("", NATIVE):  # native comes first in the settings
+            return await self.author(target, terms)
+        if model not in self.writers():
+            raise ConfigError(
+                "this model is not one of those that may write summaries here",
+                hint="the operator names them in summariser.models",
+            )
+        return SummaryChoice(self._gateway.authors.named(self.host, terms, self.writers().index(model)))
+
+    async def change_settings(self, changes: dict[str, object]) -> None:
+        await self._gateway.change(self.host, update(self.resolved, changes))
+
+    async def switch(self, name: str, *, on: bool) -> None:
+        await self.engine.switch(name, on=on)
+        self.host.off = await self.engine.switched_off()
+        self.note_change(name)
+
+    def note_change(self, name: str) -> None:
+        self._gateway.events.note_change(self.engine.owner, name)
+
+
+class GatewayBackend:
+    """The page of a gateway."""
+
+    events = (*(str(one.__struct_config__.tag) for one in Event.__subclasses__()), CHANGED, LOST)
+
+    def __init__(self, gateway: Gateway, ring: KeyRing, stream: ASGIApp, version: str) -> None:
+        self._gateway, self._ring, self._stream, self.version = gateway, ring, stream, version
+
+    async def workspace(self, owner: str) -> GatewayWorkspace:
+        return GatewayWorkspace(self._gateway, await self._gateway.host(owner))
+
+    async def verify(self, key: str) -> ClientKey:
+        return await self._ring.verify(key)
+
+    async def operations(self) -> Sequence[OperationNote]:
+        gateway, backlog = self._gateway, self._gateway.backlog
+        try:
+            await gateway.store.owners()
+            notes = [OperationNote("store", "reachable")]
+        except RefoldError:
+            notes = [OperationNote("store", "cannot be reached", is_wrong=True)]
+        if backlog.dropped or len(backlog):
+            waiting = f"{len(backlog):,} waiting to be stored, {backlog.dropped:,} dropped"
+            notes.append(OperationNote("replies not kept", waiting, is_wrong=True))
+        else:
+            notes.append(OperationNote("replies not kept", "none"))
+        for one in gateway.targets:
+            notes.append(OperationNote(f"upstream {one.name}", ", ".join(one.formats)))
+        return notes
+
+    async def stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._stream(scope, receive, send)

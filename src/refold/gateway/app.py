@@ -75,9 +75,8 @@ from refold.model.errors import (
     WireError,
     error_location,
 )
-from refold.ports.jobs import Notifies
 from refold.ports.models import Embedder
-from refold.ports.store import Store
+from refold.ports.store import Notifies, Store
 from refold.text_work import run_text_work
 from refold.wire.json_codec import FIELDS, NULL, read, word
 

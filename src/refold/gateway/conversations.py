@@ -71,9 +71,9 @@ from refold.model.message import Message
 from refold.model.summary import Summary
 from refold.model.tokens import Budget, Share, Tokens, Usage, exact, tokens_of
 from refold.model.window import FixedFields, Window
-from refold.ports.jobs import SummaryQueue
 from refold.ports.models import Summariser
 from refold.ports.records import NOT_KNOWN, Delivery, Head, HistoryPlace, Session, read_reply
+from refold.ports.store import SummaryQueue
 from refold.text_work import run_text_act, run_text_work
 from refold.tokens.catalog import window_for
 from refold.upstreams.provider import server_of
@@ -993,7 +993,12 @@ class OwnerConversations:
         branch, first = "", line.hashes[0] if line.hashes else b""
         try:
             async with self._opening.setdefault(first, asyncio.Lock()):
-                matched, foreign = await find(line.hashes, self._look_beside(damaged), incoming.dialect.name)
+                matched, foreign = await find(
+                    line.hashes,
+                    self._look_beside(damaged),
+                    incoming.dialect.name,
+                    is_filtered=bool(damaged),
+                )
                 found = matched
                 is_earlier = (
                     is_earlier and found is not None and not found.goes_on and found.known == len(line)

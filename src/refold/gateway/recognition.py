@@ -220,13 +220,13 @@ def _count_leading(items: Sequence[Message]) -> int:
 
 
 async def find(
-    hashes: Sequence[bytes], look: Look, wanted: str
+    hashes: Sequence[bytes], look: Look, wanted: str, *, is_filtered: bool = False
 ) -> tuple[KnownHistory | None, KnownHistory | None]:
     """The longest known prefix in the `wanted` format, message for message, and the longest in any other
-    format. Searches from the newest message backwards.
+    format. Searches from the newest message backwards. `is_filtered` says that `look` leaves out places.
     """
     foreign: KnownHistory | None = None
-    async for places in _search_prefixes(hashes, look):
+    async for places in _search_prefixes(hashes, look, is_filtered=is_filtered):
         own = [one for one in places if one.place.format == wanted and one.known == one.place.size]
         if own:
             return _best_match(own, len(hashes)), foreign
@@ -246,9 +246,14 @@ def _best_match(found: Sequence[KnownHistory], size: int) -> KnownHistory:
     )
 
 
-async def _search_prefixes(hashes: Sequence[bytes], look: Look) -> AsyncIterator[list[KnownHistory]]:
+async def _search_prefixes(
+    hashes: Sequence[bytes], look: Look, *, is_filtered: bool = False
+) -> AsyncIterator[list[KnownHistory]]:
     last, width = len(hashes), FIRST_LOOK
     while last > 0:
+        is_second = width == FIRST_LOOK * LOOK_GROWS
+        if is_second and not is_filtered and not await look(hashes[:1]):
+            return  # a branch has the hash of each of its prefixes: where the first is unknown, all are
         first = max(0, last - width)
         while first and hashes[first - 1] == hashes[first]:
             first -= 1  # all prefixes with one hash are asked for together

@@ -38,7 +38,7 @@ from refold.dashboard.browser_access import BrowserSessions, page_secret
 from refold.dashboard.workspace import StoreBackend
 from refold.engine.engine import OWNER
 from refold.engine.summary_jobs import LEASE_S
-from refold.gateway.admin import Admin, EventStream
+from refold.gateway.admin import Admin, EventStream, GatewayBackend
 from refold.gateway.admission import return_large_blocks
 from refold.gateway.app import Gateway
 from refold.gateway.auth import Access, KeyRing, Rules, check_binding, send_answer
@@ -49,7 +49,6 @@ from refold.gateway.processes import END_S, Handover, LocalModel, ProcessGroup
 from refold.gateway.request import check_path, shape_of
 from refold.gateway.telemetry import PrometheusMetrics, Telemetry, is_recorded
 from refold.gateway.upstreams import Target, Targets, open_targets, with_local
-from refold.gateway.workspace import GatewayBackend
 from refold.model.errors import (
     AccessError,
     ConfigError,
@@ -59,7 +58,7 @@ from refold.model.errors import (
     Stopping,
     StoreError,
 )
-from refold.ports.jobs import Notifies
+from refold.ports.store import Notifies
 from refold.stores.url import kind_of, open_store, sqlite_file
 from refold.text_work import abandon_text_work
 

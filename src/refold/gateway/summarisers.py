@@ -30,8 +30,9 @@ from refold.gateway.telemetry import Telemetry
 from refold.gateway.upstreams import KEYS, Credentials, Forwarder, Target
 from refold.model.dialect import DIALECTS, Dialect
 from refold.model.message import DialectName
-from refold.ports.jobs import SessionOrder, SummaryOrder, SummaryQueue
 from refold.ports.models import Summariser, Upstream
+from refold.ports.records import SessionOrder, SummaryOrder
+from refold.ports.store import SummaryQueue
 from refold.summarisers import ModelSummariser, SummaryWriter
 from refold.tokens.counters import counter_for
 from refold.upstreams.http import Connection, HttpUpstream

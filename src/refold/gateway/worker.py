@@ -27,8 +27,7 @@ from refold.gateway.app import Gateway
 from refold.gateway.upstreams import Credentials, Target
 from refold.model.dialect import DIALECTS
 from refold.model.errors import ConfigError, Damaged, NotFound, RefoldError, StoreError
-from refold.ports.jobs import SessionOrder, SummaryOrder
-from refold.ports.records import Head
+from refold.ports.records import Head, SessionOrder, SummaryOrder
 from refold.stores.postgres.job_queue import QUEUE, SESSION, SUMMARY, SWEEP, JobQueue
 
 HOUR_S = 3_600.0

@@ -1,4 +1,5 @@
-"""The records of a store: branches, messages, sessions, compactions, summaries, calls, keys, and the batch that is committed.
+"""The records of a store: branches, messages, sessions, compactions, summaries, calls, keys, the batch that is committed, and the
+orders for workers.
 
 All of them are frozen values. A writer reads the `Head` of a branch and commits a `Batch` to it.
 `read_stored` and the functions beside it are the only way from the stored bytes of a message to a `Message`.
@@ -6,17 +7,18 @@ All of them are frozen values. A writer reads the `Head` of a branch and commits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias, overload
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from refold.core.policy import Policy
 from refold.model.dialect import DIALECTS
 from refold.model.errors import Damaged, WireError
 from refold.model.message import Message
 from refold.model.summary import Summary
-from refold.model.tokens import Usage
+from refold.model.tokens import Budget, Usage
 from refold.wire.request import decode_message
 
 SessionKind: TypeAlias = Literal["root", "compaction", "new", "resume"]
@@ -185,7 +187,7 @@ class TurnBlock(Struct, frozen=True, kw_only=True):
     codes: bytes
     """The signs of each vector, as bits: few bytes, so that the nearest of a million can be looked for in memory."""
     vectors: bytes
-    """All vectors, one after another, as signed bytes; see `refold.core.search.vectors`."""
+    """All vectors, one after another, as signed bytes; see `refold.core.search.rank`."""
 
 
 class TurnCodes(Struct, frozen=True):
@@ -444,6 +446,10 @@ class NewMessages(Sequence[StoredMessage]):
         if isinstance(at, slice):
             return NewMessages(self.rows[at], self._bodies[at], self._decoded[at], self._read)
         return structs.replace(self.rows[at], body=self._read(self._bodies[at]))
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        for row, body in zip(self.rows, self._bodies, strict=True):
+            yield structs.replace(row, body=self._read(body))
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -745,3 +751,91 @@ def copied_raw_arrivals(raw: Iterable[int], head: Head) -> list[Compaction]:
         )
         for seq in sorted({seq for seq in raw if seq < head.base_seq})
     ]  # fmt: skip
+
+
+# Jobs that other processes run. An order names messages by their numbers and holds no text of a conversation: the worker reads the
+# text from the store.
+
+JobStatus: TypeAlias = Literal["todo", "doing", "succeeded", "failed", "cancelled", "aborted"]
+
+
+class SummaryOrder(Struct, frozen=True, kw_only=True):
+    """A summary that a worker is asked to write: the branch, the compaction's id, and the numbers of its messages."""
+
+    owner: str
+    conversation: str
+    branch: str
+    session: str
+    """The session that the messages belong to."""
+    id: str
+    """The compaction's id: the summary is stored under it."""
+    recipe: str
+    size: int
+    """Messages of the branch when the summary was ordered."""
+    first: int
+    last: int
+    items: tuple[int, ...]
+    kept: tuple[int, ...]
+    max_tokens: int
+    turn_from: int | None = None
+    apart: tuple[int, ...] = ()
+    since: int = 0
+    model: str
+    budget: Budget
+    policy: Policy
+    has_sent: bool = False
+    """Whether a window was sent before, so that the provider may have a part of it in its cache."""
+    is_awaited: bool = False
+    """Whether a caller waits: the job comes before others, and a recent failure is retried at once."""
+    upstream: str = ""
+    """The upstream of the conversation."""
+
+
+class SessionOrder(Struct, frozen=True, kw_only=True):
+    """A closed session that a worker is asked to summarise and to embed."""
+
+    owner: str
+    conversation: str
+    branch: str
+    session: str
+    model: str
+    budget: Budget
+    policy: Policy
+    upstream: str = ""
+
+
+class QueuedJob(Struct, frozen=True, kw_only=True):
+    """A job in the queue, for people."""
+
+    id: int
+    kind: str
+    status: JobStatus
+    owner: str = ""
+    conversation: str = ""
+    branch: str = ""
+    compaction: str = ""
+    attempts: int = 0
+    at: float = 0.0
+    """When its status changed last."""
+    next_at: float = 0.0
+    """When it is tried again; 0 if it is not planned for a time."""
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """The queue in numbers."""
+
+    waiting: int = 0
+    running: int = 0
+    failed: int = 0
+    workers: int = 0
+    """Workers whose heartbeat is recent."""
+
+
+class StoreNotice(Struct, frozen=True):
+    """A change in the store that other processes are told of."""
+
+    kind: Literal["setting", "compaction", "again"]
+    """`again`: the connection was made, or made again, and earlier notices were not heard."""
+    owner: str = ""
+    id: str = ""
+    """The name of the setting, or the id of the compaction."""

@@ -8,13 +8,16 @@ Messages are append-only. Sessions divide a branch into ranges of message number
 number, and no row is ever moved. Every row has an owner, and every query names one. Times are seconds since the epoch,
 given by the caller, for display and leases only: order comes from numbers.
 
-`Store` is the union of the protocols; code that needs a part of it asks for that part. The records are in `refold.ports.records`.
+`Store` is the union of the protocols; code that needs a part of it asks for that part. `Notifies` and `SummaryQueue` are for several
+processes on one store. The records are in `refold.ports.records`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
 
 from refold.model.summary import Summary
 from refold.ports.records import (
@@ -42,8 +45,11 @@ from refold.ports.records import (
     SearchHit,
     Session,
     SessionHit,
+    SessionOrder,
     StoredMessage,
     StoredSummary,
+    StoreNotice,
+    SummaryOrder,
     TurnBlock,
     TurnCodes,
     TurnGap,
@@ -627,3 +633,34 @@ class Store(
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Notifies(Protocol):
+    """A store that tells its processes of changes."""
+
+    def notices(self) -> AsyncIterator[StoreNotice]:
+        """Yield changes as they are committed, until the caller stops; a lost connection is made again."""
+        ...
+
+
+class SummaryQueue(Protocol):
+    """Has summaries written by other processes. The compaction's row in the store, with its lease, decides who asks a model; a queue
+    only brings the order to a worker.
+    """
+
+    async def order_summary(self, order: SummaryOrder) -> None:
+        """Queue an order. One that is queued already is not queued again."""
+        ...
+
+    async def order_session(self, order: SessionOrder) -> None:
+        """Queue the summary of a closed session."""
+        ...
+
+    async def is_queued(self, compaction: str) -> bool:
+        """Whether a worker has the order of this compaction, or will get it."""
+        ...
+
+    def watch(self, compaction: str) -> AbstractContextManager[asyncio.Event]:
+        """Within the block, the event is set whenever this process is told that a compaction has ended."""
+        ...

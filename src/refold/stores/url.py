@@ -25,7 +25,7 @@ from refold.model.errors import ConfigError, MissingExtra, RefoldError, StoreErr
 from refold.model.mask import is_store_file, mask_url, printable
 from refold.plugins.registry import active
 from refold.ports.store import Store
-from refold.stores.sql.migrations import Tables
+from refold.stores.sql.queries import Tables
 
 FILE = "refold.db"
 StoreKind: TypeAlias = Literal["sqlite", "memory", "postgresql", "plugin"]

@@ -4,9 +4,9 @@
         client = AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any")
 
 `server` listens and writes answers to the connection; `provider` reads, refuses, answers and bills; `script`
-holds the next answers, with replies and faults. `chat`, `responses` and `anthropic` encode them, as a body or
-as the events of a stream, and `compactions` those that a client asks for. `rules` are a provider's checks, with the wordings of many
-providers for requests that are too long.
+holds the next answers, with replies and faults. `replies` encodes them in the three formats, as a body or as the events of a
+stream, and `compactions` those that a client asks for. `rules` are a provider's checks, with the wordings of many providers for
+requests that are too long.
 
 `EvaluationAdapter` is for evaluations: a conversation behind four functions, `start`, `add`, `context` and
 `recall`, whose signatures stay. It needs no server.

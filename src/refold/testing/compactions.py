@@ -20,8 +20,7 @@ from msgspec import Raw
 from refold.core.identity import extend_chain, start_chain
 from refold.model.message import Message, Opaque, compaction_of, holds_compaction
 from refold.model.tokens import Usage
-from refold.testing import responses
-from refold.testing.chat import CREATED
+from refold.testing.replies import CREATED, responses_usage
 from refold.testing.script import EVENTS, Body, Finish, JsonObject, Received, Refuse, ReplyEvent, Say, say
 from refold.wire import Request
 from refold.wire.request import BETA, COMPACTION_BETA
@@ -241,7 +240,7 @@ def _responses(received: Received, request: Request, text: str, usage: Usage, bo
     mark = _mark(f"{request.model}\0{content}", bound.hex())
     sealed = f"{_SEALED}.{content}.{bound.hex()}.{mark}"
     item: JsonObject = {"id": f"cmp_{received.number}", "type": "compaction", "encrypted_content": sealed}
-    reported = responses.usage_of(usage)
+    reported = responses_usage(usage)
     if received.path.endswith("/compact"):
         whole = {
             "id": f"resp_{received.number}",

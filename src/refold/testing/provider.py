@@ -30,8 +30,8 @@ from refold.model.errors import WireError
 from refold.model.message import Message, Opaque, Part, Reasoning, ToolCall, after_compaction
 from refold.model.tokens import CountSource, TokenCounter, Usage
 from refold.model.window import FixedFields, Tool, Ttl
-from refold.testing import compactions, responses
-from refold.testing.chat import CREATED
+from refold.testing import compactions
+from refold.testing.replies import CREATED, PROTOCOLS, response_id
 from refold.testing.rules import (
     ProviderLimits,
     ReadRequest,
@@ -294,9 +294,9 @@ class ScriptedProvider:
         """Store the items so far; `instructions` apply to one request only."""
         request = asked.request
         listed = request.system[len(request.system) - request.offset :]
-        reply = decode_messages(msgspec.json.encode(responses.body(spoken)["output"]), RESPONSES)
+        reply = decode_messages(msgspec.json.encode(PROTOCOLS["responses"].body(spoken)["output"]), RESPONSES)
         items = (*asked.held, *listed, *request.messages, *reply)
-        self._stored[responses.response_id(spoken.number)] = items
+        self._stored[response_id(spoken.number)] = items
 
 
 def _unknown_compaction(received: Received) -> Refuse:

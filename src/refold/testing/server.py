@@ -15,16 +15,14 @@ from concurrent.futures import Future
 from functools import partial
 from threading import Thread
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES, Dialect
-from refold.model.message import DialectName
 from refold.model.tokens import TokenCounter
-from refold.testing import anthropic, chat, responses
 from refold.testing.compactions import is_wanted, told
 from refold.testing.provider import (
     Biller,
@@ -35,6 +33,7 @@ from refold.testing.provider import (
     model_entry,
     token_count,
 )
+from refold.testing.replies import PROTOCOLS
 from refold.testing.rules import ProviderLimits, overflow
 from refold.testing.script import (
     EVENTS,
@@ -65,23 +64,6 @@ _ABORT = struct.pack("ii", 1, 0)
 """SO_LINGER with zero seconds: closing sends a reset."""
 _MIDWAY = Refuse(529, "Overloaded", "overloaded_error")
 """The error for a stream that fails midway: the most common one."""
-
-
-class WireProtocol(Protocol):
-    """The encoding of replies and errors in one protocol, as bodies and as events."""
-
-    OPENING: int
-
-    def body(self, spoken: NumberedReply) -> JsonObject: ...
-
-    def events(self, spoken: NumberedReply) -> list[ReplyEvent]: ...
-
-    def error(self, refuse: Refuse, number: int) -> JsonObject: ...
-
-    def error_event(self, spoken: NumberedReply, refuse: Refuse, at: int) -> ReplyEvent: ...
-
-
-PROTOCOLS: dict[DialectName, WireProtocol] = {"chat": chat, "responses": responses, "anthropic": anthropic}
 
 
 class OpenRequest:

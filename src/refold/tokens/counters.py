@@ -347,10 +347,10 @@ class ExactCounter(MessageCounter):
 
     def _spells_special(self, text: str) -> bool:
         """Searches for two characters first: ten times faster than the pattern alone."""
-        return (
-            any(is_within(text, opening) for opening in self._openings)
-            and self._spelled.search(text) is not None
-        )
+        for opening in self._openings:
+            if is_within(text, opening):
+                return self._spelled.search(text) is not None
+        return False
 
 
 def _split_runs(text: str) -> list[str]:

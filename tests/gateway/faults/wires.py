@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from refold.model.tokens import Usage
 from refold.testing import call, say
+from refold.testing.replies import PROTOCOLS
 from refold.testing.script import NumberedReply
-from refold.testing.server import PROTOCOLS
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "anthropic": "/v1/messages"}
 TEXT = "Grüße: 日本 🎉 und mehr."

@@ -13,7 +13,7 @@ pytest.importorskip("procrastinate", reason="jobs need the extra `cluster`")
 from refold.cli.main import run as run_command
 from refold.core.presets import PRESETS
 from refold.model.tokens import Budget
-from refold.ports.jobs import SessionOrder, SummaryOrder
+from refold.ports.records import SessionOrder, SummaryOrder
 from refold.stores.postgres.job_queue import JobQueue
 from tests.contract.postgres import get_server, make_database
 

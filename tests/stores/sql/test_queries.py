@@ -34,6 +34,8 @@ OF_ANYBODY = {
     "has_unindexed": "likewise",
     "list_unindexed": "one index holds the words of all, each with a mark of its owner",
     "note_indexed": "likewise",
+    "note_parts": "likewise",
+    "get_word_end": "likewise",
 }
 
 

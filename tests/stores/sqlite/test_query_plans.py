@@ -10,10 +10,10 @@ import apsw
 import pytest
 
 from refold.ports.records import Batch, Head
-from refold.stores.sql import commit, conversations, search, summary_jobs
+from refold.stores.sql import commit, conversations, search, store
 from refold.stores.sql.queries import load, queries
 from refold.stores.sql.rows import of_message
-from refold.stores.sqlite.file import _count_words
+from refold.stores.sqlite.file import register_functions
 from refold.stores.sqlite.writer import run
 from tests.contract.talks import ANNA, first_session, message, new_head
 
@@ -33,6 +33,7 @@ UNORDERED = {
     "find_summary": "the few that ever had one number are sorted",
     "search_messages": "the newest of those that match are taken",
     "list_newest": "the newest of those of a time are taken, for a query without words",
+    "count_matches": "the rows of the few long messages that match are put together",
     "get_latest_head": "the branches of one conversation are sorted by their last use",
     "forget_oldest_learnt": "a sweep sorts what was learnt about one topic",
     "find_chains": "the few that hold one of the hashes are sorted",
@@ -49,7 +50,7 @@ UNORDERED = {
 def migrated() -> Iterator[apsw.Connection]:
     opened = apsw.Connection(":memory:")
     opened.pragma("foreign_keys", True)
-    opened.register_fts5_function("count_words", _count_words)
+    register_functions(opened)
     opened.execute(load("sqlite")["begin_migrating"])
     for name, script in load("sqlite").items():
         if name.startswith("migrations/"):
@@ -159,7 +160,7 @@ def questions(head: Head, size: int) -> dict[str, object]:
         "summary by number": lambda: conversations.summary(head, 1),
         "holding": lambda: conversations.holding(ANNA, [(head.branch, size // 2)]),
         "changes": lambda: conversations.compactions(ANNA, head.branch, 2),
-        "failures": lambda: summary_jobs.failures(ANNA, head.branch),
+        "failures": lambda: store.count_failures(ANNA, head.branch),
         "search": lambda: search.search("sqlite", ANNA, "harbour nowhere", "", 20),
         "append": lambda: commit.commit(
             head, Batch(at=1.0, messages=(message(size, "a few words to find"),)), of_message

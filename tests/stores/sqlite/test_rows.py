@@ -123,7 +123,7 @@ async def test_long_texts_go_to_the_index_a_few_at_a_time(store):
 async def test_a_message_that_comes_between_splitting_and_indexing_is_indexed_later(store):
     first, second = await begin(store, "first"), await begin(store, "second")
     first, second = await say(store, first, "kraken"), await say(store, second, "kraken walrus")
-    spelt = await store._file.read_at_once(_spell_some)
+    spelt, _ = await store._file.read_at_once(_spell_some)
     await say(store, first, "walrus")
     await store.delete(ANNA, "second")
 

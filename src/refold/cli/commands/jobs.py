@@ -14,7 +14,7 @@ from refold.cli.output import align, plain, plural, when
 from refold.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from refold.ports.jobs import QueuedJob, QueueState
+    from refold.ports.records import QueuedJob, QueueState
     from refold.ports.store import Store
     from refold.stores.postgres.job_queue import JobQueue
 

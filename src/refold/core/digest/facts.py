@@ -269,6 +269,8 @@ DEFAULT = Weights()
 _LITERAL_VALUE, _PHRASE_VALUE = VALUES[TermKind.LITERAL], VALUES[TermKind.PHRASE]
 _PRIME = 4_294_967_291
 """Larger than the number of any term; a power of two would make keys of phrases that collide in a dictionary."""
+_MOST_TEXTS = 20_000
+"""Pieces whose terms are remembered while many messages are read: two megabytes."""
 _NO_TERM, _END = -1, -2
 """Numbers of tokens that are no terms: one within a phrase, and one that ends it."""
 
@@ -319,7 +321,7 @@ class FactLog:
     """
 
     __slots__ = (
-        "_held", "_holders", "_odds", "_tokens", "asked", "calls", "has_many", "ids", "last", "lock", "messages", "phrases", "pieces",
+        "_held", "_holders", "_odds", "_texts", "_tokens", "asked", "calls", "has_many", "ids", "last", "lock", "messages", "phrases", "pieces",
         "queued", "raised", "ranks", "spread", "standing", "used", "values", "waiting", "weights",
     )  # fmt: skip
 
@@ -358,6 +360,8 @@ class FactLog:
         self._held = 0
         self._odds: dict[tuple[int, bool, bool], float] = {}
         self._tokens: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._texts: dict[str, tuple[int, ...]] = {}
+        """The terms of the pieces read last: a third of the lines of an agent's session, and more, are there several times."""
         self.has_many = False
         """True while many messages are read: then the cache of all conversations would only be flushed."""
 
@@ -383,6 +387,8 @@ class FactLog:
 
     def read(self, text: str) -> tuple[int, ...]:
         """Return the terms of a text, each once, and give new terms their numbers."""
+        if (known := self._texts.get(text)) is not None:
+            return known
         tokens, phrases, values, found = self._tokens, self.phrases, self.values, list[int]()
         parts, previous, gap = split_tokens(text), _NO_TERM, 0
         for raw, before in zip(parts[1::2], parts[::2], strict=False):
@@ -400,7 +406,10 @@ class FactLog:
                     values.append(_PHRASE_VALUE)
                 found.append(phrase)
             previous, gap = number, 0
-        return tuple(dict.fromkeys(found))
+        if len(self._texts) >= _MOST_TEXTS:
+            self._texts.clear()
+        once = self._texts[text] = tuple(dict.fromkeys(found))
+        return once
 
     def _read_token(self, raw: str) -> tuple[int, tuple[int, ...]]:
         """Return the number of a token, negative if it is no term, and the numbers of all terms in it."""
@@ -427,8 +436,8 @@ class FactLog:
         return number
 
     def forget_tokens(self) -> None:
-        """Drop the tokens that were remembered while many messages were read."""
-        self._tokens = {}
+        """Drop the tokens and texts that were remembered while many messages were read."""
+        self._tokens, self._texts = {}, {}
 
     def note(self, message: IndexedMessage, own: Sequence[Piece]) -> None:
         """Add a message with its pieces and update the statistics of its terms."""
@@ -640,14 +649,25 @@ def index_message(facts: Facts, message: Message, seq: int, *, later: bool = Fal
     Raises:
         ValueError: the message is older than one that is indexed already.
     """
+    facts = queue_messages(facts, (message,), seq)
+    if not later and facts.size > SHORT:
+        catch_up(facts.shared, len(facts.shared.messages) + PORTION)
+    return facts
+
+
+def queue_messages(facts: Facts, messages: Sequence[Message], first: int) -> Facts:
+    """Return the facts with more messages, the first of which has the number `first`. They are read later.
+
+    Raises:
+        ValueError: they are older than one that is indexed already.
+    """
     with facts.shared.lock:
         log = facts.shared if len(facts.shared) == facts.size else facts.shared.upto(facts.size)
-        if log.newest >= seq:
-            raise ValueError(f"message {seq} comes after {log.newest}: messages are indexed in order")
-        log.enqueue(seq, message)
-    if not later and len(log) > SHORT:
-        catch_up(log, len(log.messages) + PORTION)
-    return Facts(facts.size + 1, log)
+        if log.newest >= first:
+            raise ValueError(f"message {first} comes after {log.newest}: messages are indexed in order")
+        for seq, message in enumerate(messages, first):
+            log.enqueue(seq, message)
+    return Facts(facts.size + len(messages), log)
 
 
 def catch_up(log: FactLog, size: int) -> None:
@@ -876,6 +896,7 @@ def restore(carried: Sequence[CarriedPiece]) -> Facts:
         own = list(group)
         pieces = [_piece(one, len(log.pieces) + place, log) for place, one in enumerate(own)]
         log.note(IndexedMessage(seq, own[0].role, len(log.pieces) + len(pieces), own[0].position), pieces)
+    log.forget_tokens()
     return Facts(len(log.messages), log)
 
 

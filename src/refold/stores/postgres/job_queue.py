@@ -23,7 +23,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import PoolTimeout
 
 from refold.model.errors import MissingExtra, NotFound
-from refold.ports.jobs import QueuedJob, QueueState, SessionOrder, SummaryOrder
+from refold.ports.records import QueuedJob, QueueState, SessionOrder, SummaryOrder
 from refold.stores.postgres.store import Patience, PostgresDriver, lost, store_error
 
 try:

@@ -29,10 +29,9 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from refold.core.search.query import words_by_piece
 from refold.model.errors import ConfigError, Conflict, NotFound, RefoldError, StoreError
 from refold.model.mask import is_clear_url
-from refold.ports.jobs import StoreNotice
-from refold.ports.records import Batch, Head, NewMessages, Session, StoredMessage
+from refold.ports.records import Batch, Head, NewMessages, Session, StoredMessage, StoreNotice
 from refold.stores.search import said, said_in, scope
-from refold.stores.sql import conversations, migrations, rows
+from refold.stores.sql import conversations, queries, rows
 from refold.stores.sql.commit import (
     PORTION_BYTES,
     check_numbers,
@@ -42,7 +41,6 @@ from refold.stores.sql.commit import (
     refuse,
     swapping,
 )
-from refold.stores.sql.migrations import Tables
 from refold.stores.sql.queries import (
     P,
     QueryParameters,
@@ -50,6 +48,7 @@ from refold.stores.sql.queries import (
     SqlDialect,
     T,
     TableRow,
+    Tables,
     Transaction,
     load,
 )
@@ -478,7 +477,7 @@ class PostgresStore(SqlStore):
             if tables == "upgraded":
                 await driver.write_at_length(_bring_up_to_date)
             elif tables == "checked":
-                await driver.read(migrations.check_current, "postgres")
+                await driver.read(queries.check_tables, "postgres")
         except BaseException:
             await driver.close()
             raise
@@ -515,9 +514,9 @@ class PostgresStore(SqlStore):
 
 def _bring_up_to_date() -> Transaction[list[str]]:
     """Run missing migrations only: a user of the database may have no right to change its tables."""
-    if (yield from migrations.is_current("postgres")):
+    if (yield from queries.has_current_tables("postgres")):
         return []
-    return (yield from migrations.upgrade("postgres"))
+    return (yield from queries.upgrade_tables("postgres"))
 
 
 def _address(url: str, patience: Patience) -> tuple[str, str]:

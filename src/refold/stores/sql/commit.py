@@ -9,12 +9,21 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import NoReturn, TypeAlias
 
 from msgspec import structs
 
 from refold.model.errors import Conflict, HeldElsewhere, NotFound, StoreError
-from refold.ports.records import NEWEST_BLOBS, Batch, Head, InstalledCompaction, Session, StoredMessage
+from refold.ports.records import (
+    NEWEST_BLOBS,
+    Batch,
+    Head,
+    InstalledCompaction,
+    NewMessages,
+    Session,
+    StoredMessage,
+)
 from refold.stores.sql import rows
 from refold.stores.sql.conversations import count_compaction, count_ended, find_key, take_queued
 from refold.stores.sql.queries import QueryParameters, Transaction
@@ -81,7 +90,8 @@ def _pin(head: Head, batch: Batch) -> Transaction[None]:
 
 
 def check_numbers(seen: Head, messages: Sequence[StoredMessage]) -> None:
-    if any(message.seq != seq for seq, message in enumerate(messages, seen.next_seq)):
+    numbered = messages.rows if isinstance(messages, NewMessages) else messages
+    if any(message.seq != seq for seq, message in enumerate(numbered, seen.next_seq)):
         raise out_of_order()
 
 
@@ -253,10 +263,9 @@ def keep_chains(head: Head, batch: Batch) -> Transaction[None]:
         if (yield "find_other_holder", {**scope, "format": head.format, "size": size, "hash": batch.claims}):
             raise HeldElsewhere
     if batch.chains:
-        yield (
-            "add_chain",
-            [{**scope, "size": size, "hash": one} for size, one in enumerate(batch.chains, first + 1)],
-        )
+        # In the order of the index by hash, whose pages are then each written to once.
+        sizes = sorted(enumerate(batch.chains, first + 1), key=itemgetter(1))
+        yield "add_chain", [{**scope, "size": size, "hash": one} for size, one in sizes]
     answered = [call for call in batch.calls if call.reply]
     if answered:
         yield "add_reply", [rows.of_reply(head.owner, call) for call in answered]

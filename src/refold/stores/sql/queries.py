@@ -1,4 +1,4 @@
-"""Named queries, the transactions that run them, and the driver that runs a transaction.
+"""Named queries and migrations, the transactions that run them, and the driver that runs a transaction.
 
 A transaction is a generator: it yields `(name of a query, parameters)` and is sent the rows. With a list of parameters the query
 runs once for each, and the rows come together in that order. A driver runs the generator from beginning to end inside one database
@@ -123,3 +123,71 @@ def _spell_token(token: re.Match[str]) -> str:
     if token[1]:
         return f"%({token[1]})s"
     return token[0].replace("%", "%%")
+
+
+# Migrations: numbered files, applied once, in order; each is recorded by name in the transaction that applies it. A recorded name that
+# this program does not know was written by a newer program, and then nothing is changed.
+
+Tables: TypeAlias = Literal["upgraded", "checked", "any"]
+"""The tables that a store is opened with: upgraded if they are of an earlier version, refused then, or taken as they are."""
+
+UPGRADE_HINT = "back it up, stop the programs that use it, and run: refold db upgrade"
+"""Commands add the store that they were given."""
+
+
+def missing_migrations(dialect: SqlDialect, applied: Sequence[str]) -> list[str]:
+    """The migrations that a database lacks, in order.
+
+    Raises:
+        StoreError: the database has migrations that this program does not know.
+    """
+    known = list(migrations(dialect))
+    if unknown := sorted(set(applied) - set(known)):
+        raise StoreError(
+            f"the database was upgraded by a newer Refold ({unknown[-1]}); nothing was changed",
+            hint="upgrade Refold, or open a backup that was made before",
+        )
+    return [name for name in known if name not in applied]
+
+
+def applied_migrations() -> Transaction[list[str]]:
+    """The migrations that a database has, in order."""
+    found = yield "list_migrations", {}
+    return [row[0] for row in found]
+
+
+def has_current_tables(dialect: SqlDialect) -> Transaction[bool]:
+    """Whether a database has every migration: then nothing has to be locked or written to open it."""
+    is_there = yield "has_migrations", {}
+    return bool(is_there[0][0]) and not missing_migrations(dialect, (yield from applied_migrations()))
+
+
+def fault_of_tables(dialect: SqlDialect) -> Transaction[str]:
+    """Why a program of this version cannot use the tables; empty if it can. Migrations of a newer program do not count: they
+    are made so that the programs in use go on until they are replaced.
+    """
+    is_there = yield "has_migrations", {}
+    lacks = set(migrations(dialect)) - set((yield from applied_migrations()) if is_there[0][0] else ())
+    return "the store lacks tables of this version" if lacks else ""
+
+
+def check_tables(dialect: SqlDialect) -> Transaction[None]:
+    """
+    Raises:
+        StoreError: the database lacks a migration, or was upgraded by a newer program.
+    """
+    if not (yield from has_current_tables(dialect)):
+        raise StoreError(
+            "the store has no tables, or those of an earlier version, and this command changes nothing",
+            hint=UPGRADE_HINT,
+        )
+
+
+def upgrade_tables(dialect: SqlDialect) -> Transaction[list[str]]:
+    """Apply the missing migrations, and return their names."""
+    yield "begin_migrating", {}
+    names = missing_migrations(dialect, (yield from applied_migrations()))
+    for name in names:
+        yield f"migrations/{name}", {}
+        yield "add_migration", {"name": name}
+    return names

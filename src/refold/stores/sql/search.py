@@ -7,6 +7,7 @@ summary, and deleted when the session is opened again, so that no search finds a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import add, itemgetter
 
 from msgspec import Struct, json, structs
 
@@ -98,12 +99,20 @@ class _Matches:
     def count(self, terms: Sequence[Term]) -> Transaction[list[int]]:
         if not terms:
             return []
-        asked = [{**self._where(), "match": self._spell([term]), "considered": CONSIDERED} for term in terms]
+        asked = [
+            {
+                **self._where(),
+                "match": self._spell([term]),
+                "matches": self._spell_each([term]),
+                "considered": CONSIDERED,
+            }
+            for term in terms
+        ]
         found = yield "count_matches", asked
         # The first so many were counted. As many are in every other part of the index of the same size.
         return [
-            count if count < CONSIDERED or not last else max(count, count * newest // last)
-            for count, last, newest in found
+            sum(others) + (count if count < CONSIDERED or not last else max(count, count * newest // last))
+            for count, last, newest, *others in found
         ]
 
     def size(self) -> Transaction[int]:
@@ -126,6 +135,9 @@ class _Matches:
             "match": self._spell(chosen, others),
             "groups": _spell([[phrase, place, times(phrase)] for phrase, place in groups]),
             "words": _spell(sorted({word for phrase, _ in groups for word in phrase})),
+            "matches": self._spell_each(chosen),
+            "match_any": self._spell_phrases([phrase for phrase, _ in groups]),
+            "groups_in_part": _spell([[phrase, place, 1] for phrase, place in groups]),
             "considered": CONSIDERED,
             "is_filtered": self._query.is_dated or bool(self._query.role),
             "after": max(self._query.after, -_FAR),
@@ -136,7 +148,7 @@ class _Matches:
         found = yield "search_messages", asked
         near, terms = self._query.nearness, len(chosen) + len(others)
         if self._dialect == "sqlite":
-            return [_read_counts(row, terms, near) for row in found]
+            return [_read_counts(row, terms, near) for row in _add_parts(found)]
         return count_positions(found, groups, terms, near)
 
     def newest(self, spans: Sequence[tuple[float, float]], limit: int) -> Transaction[list[DatedMessage]]:
@@ -172,6 +184,18 @@ class _Matches:
             "owner": scoped.owner, "conversation": scoped.conversation, "line": _spell(scoped.line),
             "excluded": _spell_excluded(self._dialect, self._query),
         }  # fmt: skip
+
+    def _spell_each(self, chosen: Sequence[Term]) -> str:
+        """The conditions of a search, each by itself: in SQLite they may be met in several rows of one message."""
+        wanted = [
+            [phrase for term in chosen for phrase in term.phrases],
+            *([one] for one in self._query.required),
+        ]
+        return _spell([self._spell_phrases(one) for one in wanted])
+
+    def _spell_phrases(self, phrases: Sequence[Phrase]) -> str:
+        mark = within(self._scope.owner, self._scope.conversation)
+        return f"scope : {mark} AND text : ({spell_any(self._dialect, phrases)})"
 
     def _spell(self, chosen: Sequence[Term], others: Sequence[Term] = ()) -> str:
         return spell_match(
@@ -218,8 +242,22 @@ def _spell(values: Sequence[object]) -> str:
     return json.encode(values).decode()
 
 
+def _add_parts(found: Sequence[TableRow]) -> list[TableRow]:
+    """The newest of the messages that match. The counts of one with several rows are added up."""
+    added = dict[int, TableRow]()
+    for row in found:
+        *place, held, at, number = row
+        if number in added:
+            length, *counts = map(int, held.split())
+            before = map(int, added[number][3].split()[1:])
+            added[number] = (*place, " ".join(map(str, (length, *map(add, before, counts)))), at, number)
+        else:
+            added[number] = row
+    return sorted(added.values(), key=itemgetter(5), reverse=True)[:CONSIDERED]
+
+
 def _read_counts(row: TableRow, terms: int, nearness: Callable[[float], float]) -> Match:
-    conversation, branch, seq, held, at = row
+    conversation, branch, seq, held, at, _ = row
     length, *counts = map(int, held.split())
     assert len(counts) == terms
     return Match(conversation, branch, seq, length, tuple(counts), nearness(at))

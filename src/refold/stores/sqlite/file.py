@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import islice
@@ -22,7 +23,7 @@ import apsw
 from msgspec import json
 
 from refold.model.errors import Conflict, NotFound, StoreError
-from refold.stores.sql.migrations import missing
+from refold.stores.sql.queries import missing_migrations
 from refold.stores.sql.rows import digest_of, is_damaged
 
 # SQLite's errors as errors of Refold
@@ -163,7 +164,7 @@ def open_reader(path: Path) -> apsw.Connection:
     connection.set_busy_timeout(READER_PATIENCE_MS)
     _prepare_once(connection)
     connection.pragma("trusted_schema", False)
-    connection.register_fts5_function("count_words", _count_words)
+    register_functions(connection)
     return connection
 
 
@@ -282,7 +283,7 @@ def _check_owner(connection: apsw.Connection, path: Path) -> None:
             hint="choose another path; nothing was changed",
             location=str(path),
         )
-    missing("sqlite", [name for (name,) in connection.execute("SELECT name FROM migration")])
+    missing_migrations("sqlite", [name for (name,) in connection.execute("SELECT name FROM migration")])
 
 
 def _settle(connection: apsw.Connection, path: Path) -> None:
@@ -314,6 +315,12 @@ def _set_wal(connection: apsw.Connection) -> str:
     raise AssertionError
 
 
+def register_functions(connection: apsw.Connection) -> None:
+    """Make the functions of the queries that count words."""
+    connection.register_fts5_function("count_words", _count_words)
+    connection.register_fts5_function("count_part", _count_part)
+
+
 def _count_words(found: apsw.FTS5ExtensionApi, /, *given: object) -> str:
     """The length of a message and the occurrences of each term of a query, as a function that SQLite calls for every match."""
     groups, terms = _groups(str(given[0]))
@@ -322,6 +329,20 @@ def _count_words(found: apsw.FTS5ExtensionApi, /, *given: object) -> str:
         for term, value in groups.get(occurrence(place) or (), ()):
             counts[term] += value
     return " ".join([str(found.column_size(1)), *(str(count // _ONCE) for count in counts)])
+
+
+def _count_part(found: apsw.FTS5ExtensionApi, /, *given: object) -> str:
+    """The occurrences of each term of a query in one of several rows of a message, without those that begin in the words which the row
+    repeats from the next one.
+    """
+    groups, terms = _groups(str(given[0]))
+    counts, own = [0] * terms, int(str(given[1]))
+    for number, phrase in enumerate(found.phrases):
+        if values := groups.get(phrase):  # type: ignore[arg-type]
+            times = bisect_left(found.phrase_column_offsets(number, 1), own)
+            for term, value in values:
+                counts[term] += times * value
+    return " ".join(str(count // _ONCE) for count in counts)
 
 
 _ONCE = 12

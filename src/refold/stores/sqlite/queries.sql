@@ -83,17 +83,44 @@ FROM conversation
 WHERE owner = :owner AND updated_at < :before AND id NOT IN (SELECT value FROM json_each(:keep) AS kept)
 
 -- name: count_matches
--- How many messages match, counted no further than so many, and how far in the index that is. Without a line every branch will do.
+-- How many messages match, counted no further than so many, and how far in the index that is.
+-- Those with several rows of words are counted apart: each of the matches must be in one of the rows. Without a line every branch
+-- will do.
 WITH line AS MATERIALIZED (
     SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
     FROM json_each(:line) AS link
     CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
 )
-SELECT count(*), max(id), (SELECT max(id) FROM indexed)
+SELECT
+    count(*), max(id), (SELECT max(id) FROM indexed),
+    (
+        SELECT count(*)
+        FROM (
+            SELECT word_part.message
+            FROM json_each(:matches) AS word
+            CROSS JOIN words ON words.words MATCH word.value AND words.rowid < 0
+            CROSS JOIN word_part ON word_part.id = words.rowid
+            WHERE EXISTS (SELECT 1 FROM word_part)
+            GROUP BY word_part.message
+            HAVING count(DISTINCT word.key) = json_array_length(:matches)
+        ) AS found
+        WHERE EXISTS (SELECT 1 FROM word_part WHERE word_part.message = found.message AND word_part.is_last) AND (
+            :excluded = '' OR found.message NOT IN (
+                SELECT word_part.message
+                FROM words
+                CROSS JOIN word_part ON word_part.id = words.rowid
+                WHERE words MATCH :excluded AND words.rowid < 0
+            )
+        ) AND (
+            :line = '[]' OR EXISTS (
+                SELECT 1 FROM line WHERE line.branch = found.message >> 32 AND found.message & 4294967295 < line.stop
+            )
+        )
+    )
 FROM (
     SELECT words.rowid AS id
     FROM words
-    WHERE words MATCH :match AND (
+    WHERE words MATCH :match AND words.rowid > 0 AND (
         :excluded = '' OR words.rowid NOT IN (SELECT rowid FROM words WHERE words MATCH :excluded)
     ) AND (
         :line = '[]' OR EXISTS (
@@ -373,6 +400,12 @@ SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'migration'
 -- The bytes of a message, whoever its owner is, for the index.
 SELECT body FROM message WHERE id = :id
 
+-- name: get_word_end
+-- How many words of a message the index has taken up, whoever its owner is; no row if it has all of them, or the message is gone.
+SELECT coalesce((SELECT sum(size) FROM word_part WHERE word_part.message = message.id), 0)
+FROM message
+WHERE id = :id AND digest = :digest AND NOT EXISTS (SELECT 1 FROM indexed WHERE indexed.message = message.id)
+
 -- name: has_unindexed
 -- Are there more messages than so many, whoever their owner is, that the index has not taken up?
 SELECT 1
@@ -384,6 +417,12 @@ LIMIT 1 OFFSET :more_than
 -- name: index_words
 -- Take the words of a message, whoever its owner is, into the index.
 INSERT INTO indexed (message) VALUES (:id);
+INSERT INTO words (rowid, scope, text) VALUES (last_insert_rowid(), :scope, :words)
+
+-- name: index_part
+-- Take some of the words of a long message, whoever its owner is, into the index.
+INSERT INTO word_part (id, message, first, size, is_last)
+VALUES (coalesce((SELECT min(id) FROM word_part), 0) - 1, :id, :first, :size, 0);
 INSERT INTO words (rowid, scope, text) VALUES (last_insert_rowid(), :scope, :words)
 
 -- name: last_deletion
@@ -435,7 +474,15 @@ WHERE branch.owner = :owner AND :conversation IN ('', branch.conversation)
         :line = '[]'
         OR EXISTS (SELECT 1 FROM line WHERE line.branch = message.id >> 32 AND message.id & 4294967295 < line.stop)
     ) AND (
-        :excluded = '' OR indexed.id NOT IN (SELECT rowid FROM words WHERE words MATCH :excluded)
+        :excluded = '' OR (
+            indexed.id NOT IN (SELECT rowid FROM words WHERE words MATCH :excluded)
+            AND indexed.message NOT IN (
+                SELECT word_part.message
+                FROM words
+                CROSS JOIN word_part ON word_part.id = words.rowid
+                WHERE words MATCH :excluded AND words.rowid < 0
+            )
+        )
     )
 ORDER BY message.at DESC, message.seq DESC, branch.conversation DESC, branch.id DESC
 LIMIT :limit
@@ -480,22 +527,65 @@ DELETE FROM waiting
 WHERE branch = :id >> 32
     AND NOT EXISTS (SELECT 1 FROM message WHERE message.id > :id AND message.id < ((:id >> 32) + 1) << 32)
 
+-- name: note_parts
+-- Note that the index has taken up all words of a long message, whoever its owner is.
+UPDATE word_part SET is_last = 1
+WHERE message = :id AND first = (SELECT max(other.first) FROM word_part AS other WHERE other.message = :id);
+INSERT INTO indexed (message) VALUES (:id)
+
 -- name: search_messages
 -- The newest messages that match, with their words counted; the mark in the query keeps it away from what is another's.
--- In SQLite a CROSS JOIN keeps its order: from the few that match to their places. Without a line every branch will do.
+-- A message with several rows of words is told once for each of them: its length, and the counts of the row. Each of the matches
+-- must be in one of these rows. In SQLite a CROSS JOIN keeps its order: from the few that match to their places. Without a line
+-- every branch will do.
 WITH line AS MATERIALIZED (
     SELECT branch.ordinal AS branch, link.value ->> 1 AS stop
     FROM json_each(:line) AS link
     CROSS JOIN branch ON branch.owner = :owner AND branch.id = link.value ->> 0
+), long AS MATERIALIZED (
+    SELECT
+        indexed.id, indexed.message,
+        (SELECT sum(word_part.size) FROM word_part WHERE word_part.message = indexed.message) AS length
+    FROM (
+        SELECT word_part.message
+        FROM json_each(:matches) AS word
+        CROSS JOIN words ON words.words MATCH word.value AND words.rowid < 0
+        CROSS JOIN word_part ON word_part.id = words.rowid
+        WHERE EXISTS (SELECT 1 FROM word_part)
+        GROUP BY word_part.message
+        HAVING count(DISTINCT word.key) = json_array_length(:matches)
+    ) AS found
+    CROSS JOIN indexed ON indexed.message = found.message
+    WHERE EXISTS (SELECT 1 FROM word_part WHERE word_part.message = found.message AND word_part.is_last) AND (
+        :excluded = '' OR found.message NOT IN (
+            SELECT word_part.message
+            FROM words
+            CROSS JOIN word_part ON word_part.id = words.rowid
+            WHERE words MATCH :excluded AND words.rowid < 0
+        )
+    ) AND (
+        :line = '[]' OR EXISTS (
+            SELECT 1 FROM line WHERE line.branch = found.message >> 32 AND found.message & 4294967295 < line.stop
+        )
+    ) AND (
+        NOT :is_filtered OR EXISTS (
+            SELECT 1 FROM message
+            WHERE message.id = found.message AND message.at >= :after AND message.at < :before
+                AND :role IN ('', message.role)
+        )
+    )
+    ORDER BY indexed.id DESC
+    LIMIT :considered
 )
 SELECT
     branch.conversation, branch.id, found.message & 4294967295, found.held,
-    CASE WHEN :names_date THEN (SELECT at FROM message WHERE message.id = found.message) ELSE 0 END
+    CASE WHEN :names_date THEN (SELECT at FROM message WHERE message.id = found.message) ELSE 0 END,
+    found.id
 FROM (
-    SELECT indexed.message, count_words(words, :groups) AS held
+    SELECT indexed.id, indexed.message, count_words(words, :groups) AS held
     FROM words
     CROSS JOIN indexed ON indexed.id = words.rowid
-    WHERE words MATCH :match AND (
+    WHERE words MATCH :match AND words.rowid > 0 AND (
         :excluded = '' OR words.rowid NOT IN (SELECT rowid FROM words WHERE words MATCH :excluded)
     ) AND (
         :line = '[]' OR EXISTS (
@@ -514,6 +604,18 @@ FROM (
 ) AS found
 CROSS JOIN branch ON branch.ordinal = found.message >> 32
 WHERE branch.owner = :owner AND :conversation IN ('', branch.conversation)
+UNION ALL
+SELECT
+    branch.conversation, branch.id, long.message & 4294967295,
+    long.length || ' ' || count_part(words, :groups_in_part, word_part.size),
+    CASE WHEN :names_date THEN (SELECT at FROM message WHERE message.id = long.message) ELSE 0 END,
+    long.id
+FROM words
+CROSS JOIN word_part ON word_part.id = words.rowid
+CROSS JOIN long ON long.message = word_part.message
+CROSS JOIN branch ON branch.ordinal = long.message >> 32
+WHERE EXISTS (SELECT 1 FROM word_part) AND words MATCH :match_any AND words.rowid < 0
+    AND branch.owner = :owner AND :conversation IN ('', branch.conversation)
 
 -- name: swap_branch
 -- Move a branch on, provided that it is still where the writer saw it: the compare-and-swap of every commit.

@@ -13,25 +13,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain, islice
 from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
 
 import apsw
-from msgspec import structs
+from msgspec import Struct, structs
 
-from refold.core.search.query import spaced
+from refold.core.search.query import MAX_QUERY, spaced, words_by_piece
 from refold.model.errors import StoreError
 from refold.ports.records import Batch, Head, NewMessages, SearchHit, Session, SessionHit
 from refold.stores.search import said, scope
-from refold.stores.sql import conversations, migrations, rows
+from refold.stores.sql import conversations, queries, rows
 from refold.stores.sql.commit import Spell, commit, committed, is_one_message, out_of_order, reach, refuse
-from refold.stores.sql.migrations import Tables
-from refold.stores.sql.queries import P, QueryParameters, SqlDialect, T, TableRow, Transaction, load
+from refold.stores.sql.queries import P, QueryParameters, SqlDialect, T, TableRow, Tables, Transaction, load
 from refold.stores.sql.store import SqlStore
 from refold.stores.sqlite.file import PATIENCE_S, copy_to, find_faults, open_reader, store_error, wipe
 from refold.stores.sqlite.writer import (
@@ -58,11 +58,18 @@ MERGED_PAGES = 200
 """Pages of the index that are rewritten in one step: some milliseconds, so that other writers do not wait long."""
 MOST_WORDS, MOST_BYTES = 128, 262_144
 """Messages, and bytes, that one transaction indexes: other writers wait for some milliseconds."""
+PART_SIZE = 524_288
+"""Characters of the words of a long message that one transaction indexes: other writers wait for 15 to 30 milliseconds. Smaller parts
+take more time together."""
+PART_OVERLAP = MAX_QUERY
+"""Words of the next part that a part ends with: no phrase of a query is longer."""
 WORDS_TOGETHER = 256
 """Number of new messages after which they are indexed: a few dozen take as long as one."""
 RESTS = 4.0
 """How many times as long as it worked the background index rests after each transaction: requests come first, and 2,000 messages a
 second are still indexed."""
+CLOSING_S = 1.0
+"""How long a store that is closed goes on with the index. What waits then is indexed by the next program."""
 SMALL_BYTES = 32_768
 """Largest size of a small commit: copying it takes less time than the flush to the disk."""
 PATIENCE_MS = 5_000
@@ -211,13 +218,13 @@ def _read_one(connection: apsw.Connection, jobs: Sequence[Read]) -> list[JobOutc
 class SqliteStore(SqlStore):
     """Conversations in one file."""
 
-    def __init__(self, driver: SqliteDriver) -> None:
+    def __init__(self, driver: SqliteDriver, *, is_behind: bool = False) -> None:
         super().__init__(driver)
         self._file, self._statements = driver, load("sqlite")
         # The first message also checks for messages that earlier programs left without an index.
-        self._said = self._left = WORDS_TOGETHER - 1
+        self._said, self._left = WORDS_TOGETHER - 1, 0 if is_behind else WORDS_TOGETHER - 1
         self._indexing: asyncio.Task[None] | None = None
-        self._ending = asyncio.Event()
+        self._ending, self._index_until = asyncio.Event(), inf
         self._noted: dict[tuple[str, str], float] = {}
         """The recorded time of last use of each session's conversation."""
 
@@ -234,13 +241,16 @@ class SqliteStore(SqlStore):
         driver = await asyncio.to_thread(SqliteDriver, path, patience_s)
         try:
             if tables == "checked":
-                await driver.read(migrations.check_current, "sqlite")
-            elif tables == "upgraded" and not await driver.read(migrations.is_current, "sqlite"):
-                await driver.write(migrations.upgrade, "sqlite")
+                await driver.read(queries.check_tables, "sqlite")
+            elif tables == "upgraded" and not await driver.read(queries.has_current_tables, "sqlite"):
+                await driver.write(queries.upgrade_tables, "sqlite")
+            is_behind = False
+            with suppress(StoreError):  # a file that is damaged there is opened, and read as far as that goes
+                is_behind = tables == "upgraded" and await driver.read(_is_behind, 0)
         except BaseException:
             await driver.close()
             raise
-        return cls(driver)
+        return cls(driver, is_behind=is_behind)
 
     async def fault(self) -> str:
         if self._file.is_gone:
@@ -300,6 +310,7 @@ class SqliteStore(SqlStore):
 
     async def close(self) -> None:
         indexing = self._indexing
+        self._index_until = perf_counter() + CLOSING_S
         self._ending.set()
         if indexing is not None and indexing.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({indexing})
@@ -374,15 +385,39 @@ class SqliteStore(SqlStore):
     async def _catch_up(self, rests: float = 0.0) -> None:
         """Index all waiting messages. The rests between the transactions end when the store is closed."""
         is_behind = True
-        while is_behind:
+        while is_behind and perf_counter() < self._index_until:
             start = perf_counter()
-            spelt = await self._file.read_at_once(_spell_some)
+            spelt, long = await self._file.read_at_once(_spell_some)
             is_behind = await self._file.write(_index, spelt)
             del spelt  # it may have megabytes
             if is_behind and rests:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(rests * (perf_counter() - start)):
-                        await self._ending.wait()
+                await self._rest(rests * (perf_counter() - start))
+            if long is not None:
+                await self._index_long(long, rests)
+                del long
+
+    async def _index_long(self, long: _LongMessage, rests: float) -> None:
+        """Index the words of a long message, a part in each transaction. Parts that another program has indexed meanwhile are skipped."""
+        start, end = perf_counter(), long.start
+        part = await self._file.look(lambda _: next(long.parts, None))
+        while perf_counter() < self._index_until:
+            following = await self._file.look(lambda _: next(long.parts, None))
+            if part is None or part.first == end:
+                indexed = await self._file.write(_index_part, long, part, is_last=following is None)
+                if indexed is None:
+                    return  # another program was faster, or the message was deleted
+                end = indexed
+            if following is None or following.first > end:
+                return  # all is indexed, or another version of the program has divided it differently
+            part = following
+            if rests:
+                await self._rest(rests * (perf_counter() - start))
+            start = perf_counter()
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
 
     async def _wipe(self) -> None:
         """Remove deleted data from memory and from the file."""
@@ -465,15 +500,77 @@ _SpeltWords: TypeAlias = dict[tuple[int, bytes], str]
 """The words of messages, by their id and checksum: the id of a deleted message may be given again."""
 
 
-def _spell_some() -> Transaction[_SpeltWords]:
-    """Split some of the waiting messages into words. This is most of the work, and no writer waits for it."""
+class _WordPart(Struct, frozen=True):
+    """Consecutive words of a long message, which are one row of the index."""
+
+    first: int
+    size: int
+    """Its own words: those after them are repeated in the next part."""
+    words: str
+
+
+class _LongMessage(Struct):
+    """A message of which some words wait for the index."""
+
+    id: int
+    digest: bytes
+    scope: str
+    start: int
+    parts: Iterator[_WordPart]
+    """From `start` on. They hold the text of the message."""
+
+
+def _spell_some() -> Transaction[tuple[_SpeltWords, _LongMessage | None]]:
+    """Split some of the waiting messages into words. This is most of the work, and no writer waits for it. A long message is the last
+    one, and is split later, part by part.
+    """
     spelt: _SpeltWords = {}
-    for _, _, which, wire, digest, is_new in (yield from _unindexed()):
-        if is_new:
-            found = yield "get_unindexed_body", {"id": which}
-            # Popped, so that the bytes are freed before their words are split: they may be megabytes.
-            spelt[which, digest] = spaced(said(wire, found.pop()[0]))
-    return spelt
+    for owner, conversation, which, wire, digest, is_new in (yield from _unindexed()):
+        if not is_new:
+            continue
+        found = yield "get_unindexed_body", {"id": which}
+        # Popped, so that the bytes are freed before their words are split: they may be megabytes.
+        text = said(wire, found.pop()[0])
+        if len(text) <= PART_SIZE:
+            spelt[which, digest] = spaced(text)
+            continue
+        end = yield "get_word_end", {"id": which, "digest": digest}
+        start = end[0][0] if end else 0
+        parts = _divide(text, start)
+        del text
+        few = list(islice(parts, 2))
+        if start or len(few) > 1:
+            return spelt, _LongMessage(which, digest, scope(owner, conversation), start, chain(few, parts))
+        spelt[which, digest] = few[0].words if few else ""
+    return spelt, None
+
+
+def _divide(text: str, start: int) -> Iterator[_WordPart]:
+    """Divide the words of a text, from a number on, into parts of about `PART_SIZE` characters."""
+    # Words are held as a text, which takes a tenth of the memory of a list.
+    own, size, length, skipped = list[str](), 0, 0, start
+    full, repeated = _WordPart(start, 0, ""), list[str]()
+    for words in words_by_piece(text):
+        few, skipped = words[skipped:], max(0, skipped - len(words))
+        if full.size:
+            repeated += few[: PART_OVERLAP - len(repeated)]
+            if len(repeated) == PART_OVERLAP:
+                yield _end_with(full, repeated)
+                full, repeated = _WordPart(start, 0, ""), []
+        if few:
+            own.append(" ".join(few))
+            size, length = size + len(few), length + len(own[-1])
+        if length >= PART_SIZE and not full.size:
+            full = _WordPart(start, size, " ".join(own))
+            own, start, size, length = [], start + size, 0, 0
+    if full.size:
+        yield _end_with(full, repeated)
+    if size:
+        yield _WordPart(start, size, " ".join(own))
+
+
+def _end_with(part: _WordPart, repeated: list[str]) -> _WordPart:
+    return _WordPart(part.first, part.size, " ".join([part.words, *repeated]))
 
 
 def _index(spelt: _SpeltWords) -> Transaction[bool]:
@@ -489,6 +586,31 @@ def _index(spelt: _SpeltWords) -> Transaction[bool]:
     yield "index_words", new
     yield "note_indexed", list(newest.values())
     return (yield from _is_behind(0))
+
+
+def _index_part(long: _LongMessage, part: _WordPart | None, *, is_last: bool) -> Transaction[int | None]:
+    """Index a part of a long message if it is the next one. Returns how many words are indexed then; None if the message is gone, or
+    all its words are indexed.
+    """
+    found = yield "get_word_end", {"id": long.id, "digest": long.digest}
+    if not found:
+        return None
+    end: int = found[0][0]
+    if part is not None and part.first == end:
+        row = {
+            "id": long.id,
+            "first": part.first,
+            "size": part.size,
+            "scope": long.scope,
+            "words": part.words,
+        }
+        yield "index_part", row
+        end += part.size
+    elif part is not None:
+        return end
+    if is_last:
+        yield "note_parts", {"id": long.id}
+    return end
 
 
 def _unindexed() -> Transaction[list[TableRow]]:

@@ -453,6 +453,7 @@ _CONTENT = {
     "add_blob": ("body",),
     "add_reply": ("body",),
     "index_words": ("words",),
+    "index_part": ("words",),
 }
 """The parameters of a query that may be large."""
 _LARGE = 256 * 1024

@@ -6,7 +6,7 @@ from refold.core.policy import UserBoundaryAfter
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.model.summary import Summary
 from refold.model.tokens import Tokens, Usage
-from tests.core.presets.preset_player import ask, changed, chat, estimated, tell, use_tool, written
+from tests.core.preset_player import ask, changed, chat, estimated, tell, use_tool, written
 from tests.engine.conversations import agent_turn, give_up, size_of
 
 TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}

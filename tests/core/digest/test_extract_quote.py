@@ -2,8 +2,8 @@
 
 import pytest
 
+from refold.core.digest.extract import excerpt, mentions, quote, significant_words
 from refold.core.digest.facts import MAX_CHARACTERS, Facts
-from refold.core.digest.search import excerpt, mentions, quote, significant_words
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from tests.core.digest.conversations import COUNTER, WordCounter, facts_of, work
 

@@ -1,8 +1,7 @@
 import re
 
-from refold.core.digest.extract import VisibleText, in_sight
+from refold.core.digest.extract import VisibleText, find, in_sight
 from refold.core.digest.facts import Facts, index_message
-from refold.core.digest.search import find
 from refold.model.message import tool, user
 from tests.core.digest.conversations import COUNTER, WINDOW, facts_of, work
 from tests.work import calls_made

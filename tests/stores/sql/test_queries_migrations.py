@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from refold.model.errors import StoreError
-from refold.stores.sql import migrations, queries
+from refold.stores.sql import queries
 from refold.stores.sqlite.store import SqliteDriver, SqliteStore
 from tests.contract.talks import ANNA, begin, read, say
 
@@ -28,8 +28,8 @@ def newer(monkeypatch):
 
     def pretend(**scripts):
         more = dict(queries.migrations("sqlite")) | scripts
-        monkeypatch.setattr(migrations, "migrations", lambda _: more)
         loaded = queries.load("sqlite") | {f"migrations/{name}": text for name, text in more.items()}
+        monkeypatch.setattr(queries, "migrations", lambda _: more)
         monkeypatch.setattr("refold.stores.sqlite.writer.load", lambda _: loaded)
 
     return pretend
@@ -38,14 +38,14 @@ def newer(monkeypatch):
 def test_what_is_missing_comes_in_order(newer):
     newer(**{"9001_b": "", "9002_c": ""})
 
-    assert migrations.missing("sqlite", []) == [*KNOWN, "9001_b", "9002_c"]
-    assert migrations.missing("sqlite", KNOWN) == ["9001_b", "9002_c"]
-    assert migrations.missing("sqlite", [*KNOWN, "9001_b", "9002_c"]) == []
+    assert queries.missing_migrations("sqlite", []) == [*KNOWN, "9001_b", "9002_c"]
+    assert queries.missing_migrations("sqlite", KNOWN) == ["9001_b", "9002_c"]
+    assert queries.missing_migrations("sqlite", [*KNOWN, "9001_b", "9002_c"]) == []
 
 
 def test_a_schema_of_a_newer_program_is_refused_with_its_name():
     with pytest.raises(StoreError) as refused:
-        migrations.missing("sqlite", [*KNOWN, "9001_later"])
+        queries.missing_migrations("sqlite", [*KNOWN, "9001_later"])
 
     assert "9001_later" in str(refused.value)
     assert "upgrade" in refused.value.hint
@@ -54,9 +54,9 @@ def test_a_schema_of_a_newer_program_is_refused_with_its_name():
 async def test_a_new_file_gets_every_migration_and_an_old_one_none(tmp_path):
     driver = await asyncio.to_thread(SqliteDriver, tmp_path / "a.db")
 
-    assert await driver.write(migrations.upgrade, "sqlite") == KNOWN
-    assert await driver.write(migrations.upgrade, "sqlite") == []
-    assert await driver.read(migrations.applied) == KNOWN
+    assert await driver.write(queries.upgrade_tables, "sqlite") == KNOWN
+    assert await driver.write(queries.upgrade_tables, "sqlite") == []
+    assert await driver.read(queries.applied_migrations) == KNOWN
     await driver.close()
 
 
@@ -68,7 +68,7 @@ async def test_an_older_file_is_upgraded_and_keeps_what_it_holds(tmp_path, newer
     store = await SqliteStore.open(tmp_path / "a.db")
 
     assert await read(store, await store.head(ANNA, "talk")) == ["storm"]
-    assert await store._file.read(migrations.applied) == [*KNOWN, "9001_more"]
+    assert await store._file.read(queries.applied_migrations) == [*KNOWN, "9001_more"]
     await store.close()
     assert "more" in tables(tmp_path / "a.db")
 
@@ -108,5 +108,5 @@ async def test_a_file_of_a_newer_program_is_not_touched(tmp_path, newer, monkeyp
 async def test_many_who_open_a_new_file_at_once_find_it_made_once(tmp_path):
     stores = await asyncio.gather(*(SqliteStore.open(tmp_path / "a.db") for _ in range(8)))
 
-    assert await stores[0]._file.read(migrations.applied) == KNOWN
+    assert await stores[0]._file.read(queries.applied_migrations) == KNOWN
     await asyncio.gather(*(store.close() for store in stores))

@@ -2,11 +2,11 @@ import msgspec
 import pytest
 
 from refold.core.policy import AllOf, LastTurns, MessagesToRefine, RemainingTokens, TokenRatio
-from refold.core.presets.librechat import ACROSS_RUNS, CLEAN_SLATE, LIBRECHAT, WITHOUT_SUMMARIES
+from refold.core.presets import ACROSS_RUNS, CLEAN_SLATE, LIBRECHAT, WITHOUT_SUMMARIES
 from refold.core.stages import Trim
 from refold.model.message import Message, ToolCall, assistant, tool, user
 from refold.model.tokens import Usage
-from tests.core.presets.preset_player import ask, changed, estimated, results, use_tool, work, written
+from tests.core.preset_player import ask, changed, estimated, results, use_tool, work, written
 
 LINES = "".join(f"line {number:05d} of the output\n" for number in range(2_000))
 

@@ -4,7 +4,7 @@ from refold.core.stages import Prune
 from refold.model.dialect import ANTHROPIC
 from refold.model.message import assistant, user
 from refold.model.tokens import Usage
-from tests.core.presets.preset_player import ask, changed, chat, results, use_tool, work, written
+from tests.core.preset_player import ask, changed, chat, results, use_tool, work, written
 from tests.engine.conversations import agent_turn, give_up
 
 

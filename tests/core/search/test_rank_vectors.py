@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from refold.core.search import vectors
-from refold.core.search.vectors import code_rows, nearest_of
+from refold.core.search import rank
+from refold.core.search.rank import code_rows, nearest_of
 
 
 @pytest.mark.parametrize("size", [16, 256, 384, 20])
 def test_the_nearest_are_those_of_a_full_sort_the_earlier_of_equals(monkeypatch, size):
-    monkeypatch.setattr(vectors, "_STEP", 7)
+    monkeypatch.setattr(rank, "_ROWS_AT_A_TIME", 7)
     random = np.random.default_rng(size)
     tables = [random.standard_normal((count, size)) for count in (5, 40, 1, 100)]
     for _ in range(20):

@@ -2,7 +2,7 @@ import pytest
 
 from refold.model.message import assistant, user
 from refold.model.tokens import Usage
-from tests.core.presets.preset_player import ask, chat, tell, use_tool, written
+from tests.core.preset_player import ask, chat, tell, use_tool, written
 
 
 def filled(reported: int):

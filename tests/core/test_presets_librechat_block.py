@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from refold.core.policy import MessagesToRefine, RemainingTokens, TokenRatio
-from refold.core.presets.librechat import LIBRECHAT, PROMPTS, WITHOUT_SUMMARIES, policy_of_block, read_block
+from refold.core.presets import LIBRECHAT, LIBRECHAT_PROMPTS, WITHOUT_SUMMARIES, policy_of_block, read_block
 from refold.core.stages import Trim
 from refold.model.errors import ConfigError
 from refold.model.tokens import Share
@@ -60,12 +60,12 @@ def test_prompts():
     both = policy(prompt="Sum it up.", updatePrompt="Go on.").recipe.prompts
     assert (both.fresh, both.update) == ("Sum it up.", "Go on.")
     later = policy(updatePrompt="Go on.").recipe.prompts
-    assert (later.fresh, later.update) == (PROMPTS.fresh, "Go on.")
+    assert (later.fresh, later.update) == (LIBRECHAT_PROMPTS.fresh, "Go on.")
 
 
 @pytest.mark.feature("C12")
 def test_the_built_in_prompt_speaks_as_the_user_who_directs_the_assistant():
-    for words in (PROMPTS.fresh, PROMPTS.update):
+    for words in (LIBRECHAT_PROMPTS.fresh, LIBRECHAT_PROMPTS.update):
         assert words.startswith("Stop here")
         assert "I want you to" in words
         assert "Give me the checkpoint and nothing else" in words

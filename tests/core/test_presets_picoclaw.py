@@ -4,7 +4,7 @@ from refold.core.measure import estimate_window
 from refold.model.dialect import ANTHROPIC, CHAT, RESPONSES
 from refold.model.message import Image, Message, Text, assistant, user
 from refold.model.summary import Summary
-from tests.core.presets.preset_player import ask, estimated, use_tool, work, written
+from tests.core.preset_player import ask, estimated, use_tool, work, written
 
 TOO_LONG = {"error": {"code": "context_length_exceeded", "message": "too long"}}
 OPENING = "CONTEXT_SUMMARY: The following is an approximate summary of prior conversation for reference only."
