@@ -205,6 +205,11 @@ def test_a_long_text_that_is_no_json_is_left_to_the_decoder(monkeypatch, seed):
     assert read_long_text(Raw(b'"%b"' % text)) is None
 
 
+@pytest.mark.parametrize("start", [b"", b"a", "é".encode()])
+def test_a_long_text_of_continuation_bytes_is_left_to_the_decoder(start):
+    assert read_long_text(Raw(b'"%b"' % (start + b"\x80" * 200_000))) is None
+
+
 @pytest.mark.parametrize("value", [b"null", b"[]", b'{"a":"b"}', b"1", b""])
 def test_another_value_is_no_long_text(value):
     assert read_long_text(Raw(value)) is None

@@ -249,8 +249,9 @@ def _whole(piece: bytes) -> int:
     """The size of the beginning of a piece of a text in JSON that ends with a whole character."""
     at = piece.rfind(b"\\", len(piece) - 12)
     if at < 0:
-        last = next(index for index in range(len(piece) - 1, 0, -1) if piece[index] & 0xC0 != 0x80)
-        return last if piece[last] >= 0x80 else len(piece)
+        ends = range(len(piece) - 1, len(piece) - 5, -1)  # a character has four bytes at most
+        last = next((index for index in ends if piece[index] & 0xC0 != 0x80), len(piece))
+        return last if piece[last:] >= b"\x80" else len(piece)
     if not _begins_escape(piece, at):
         return at + 1
     code = piece[at + 2 : at + 6]

@@ -105,6 +105,16 @@ def test_edits_that_cannot_be_read_are_named_and_nothing_else_ends(kept, store, 
     assert json.loads(kept("undo", "shifts", "--json").out)["undone"][0]["id"] == made["id"]
 
 
+def test_a_checksum_without_its_value_is_found(kept, store):
+    damage(store, "UPDATE message SET shown = NULL, shown_digest = zeroblob(32) WHERE seq = 2")
+    looked, checked = kept("doctor"), kept("db", "check")
+
+    assert looked.code == checked.code == 1
+    assert "I-11" in looked.out
+    assert "the shortened form of message 2" in looked.out
+    assert "the shortened form of message 2" in checked.out
+
+
 def test_looking_does_not_end_what_is_stuck(kept, store):
     kept("compact", "shifts", "--window", "12000")
     damage(store, DAMAGES["I-9"])

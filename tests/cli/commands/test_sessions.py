@@ -6,6 +6,7 @@ import asyncio
 import json
 
 from refold import Engine
+from tests.cli.commands.test_doctor import damage
 
 
 def test_a_compaction_closes_a_session_and_opens_the_next(kept):
@@ -53,3 +54,15 @@ def test_commands_take_the_branch_used_last_and_every_session_has_its_own_length
     assert len(json.loads(kept("show", "shifts", "--json").out)["messages"]) == 135
     listed = json.loads(kept("conversations", "shifts", "--json").out)["conversations"]
     assert [one["branch"] for one in listed] == [main]
+
+
+def test_a_session_of_a_branch_that_is_not_there_is_listed(kept, store):
+    kept("compact", "shifts", "--window", "12000")
+    damage(store, "UPDATE session SET branch = 'elsewhere' WHERE last IS NOT NULL")
+
+    rows = json.loads(kept("sessions", "shifts", "--json").out)["sessions"]
+    assert [(row["branch"] == "elsewhere", row["messages"] > 0) for row in rows] == [
+        (True, True),
+        (False, True),
+    ]
+    assert kept("doctor").code == 1

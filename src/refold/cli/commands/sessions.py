@@ -48,7 +48,7 @@ def sessions(conv: Conv, *, branch: BranchId = "", place: StoreOptions, as_json:
         calls = await engine.store.calls(engine.owner, conv, store_access.EVERYTHING)
         authors = await _authors(engine, own)
         sizes = {one.branch: one.next_seq for one in (await engine.store.outline(engine.owner, conv)).heads}
-        rows = [_row(one, calls, sizes[one.branch], authors.get(one.summary, "")) for one in own]
+        rows = [_row(one, calls, sizes.get(one.branch, 0), authors.get(one.summary, "")) for one in own]
         if as_json:
             full = {**store_access.fill_document(level, is_off=bool(off)), "off": bool(off)}
             output.write_json({"conversation": conv, **full, "sessions": rows})

@@ -64,15 +64,16 @@ def numbered_digest(number: int, *parts: bytes) -> bytes:
     return number.to_bytes(8) + digest_of(*parts)
 
 
-def is_damaged(digest: bytes | None, number: int | None, *parts: bytes) -> bool:
-    """True if bytes are not those of their stored checksum; `number` is that of a value with a numbered one. What was stored
-    by a version without checksums is not known.
+def is_damaged(digest: bytes | None, number: int | None, *parts: bytes | None) -> bool:
+    """True if bytes are missing, or not those of their stored checksum; `number` is that of a value with a numbered one. What was
+    stored by a version without checksums is not known.
     """
     if digest is None:
         return False
-    if number is None:
-        return digest != digest_of(*parts)
-    return digest[:8] == number.to_bytes(8) and digest[8:] != digest_of(*parts)
+    if number is not None and digest[:8] != number.to_bytes(8):
+        return False
+    known = [part for part in parts if part is not None]
+    return len(known) < len(parts) or digest_of(*known) != (digest if number is None else digest[8:])
 
 
 def folded(name: str, title: str) -> str:
