@@ -85,8 +85,9 @@ def watch(connection: socket.socket) -> Start | None:
         return start
     for stream in start.streams:
         os.close(stream)
-    connection.send(str(copy).encode())
     end = os.pidfd_open(copy)
+    with suppress(OSError):  # the one that asked may be gone already: that shows below
+        connection.send(str(copy).encode())
     if end not in select.select([end, connection], [], [])[0]:
         signal.pidfd_send_signal(end, signal.SIGKILL)
     _, status = os.waitpid(copy, 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -75,3 +78,20 @@ def test_whoever_is_killed_leaves_nothing_behind(gateway):
 
     assert gateway.wait(PATIENCE_S) == -signal.SIGKILL
     assert gateway.stdout.read() == b"", "nobody has it open any more"
+
+
+def test_whoever_is_killed_before_the_copy_runs_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(f"import time; time.sleep({2 * PATIENCE_S})")
+    *_, address, name = command(str(path), ("json",))
+    ours, theirs = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+        asking.connect(b"\0" + address.encode())
+        words = "\0".join((str(tmp_path), "1", name, "A=b")).encode()
+        streams = array.array("i", [theirs] * 3)
+        asking.sendmsg([words], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+    os.close(theirs)
+
+    with os.fdopen(ours, "rb") as said:
+        assert select.select([said], [], [], PATIENCE_S)[0], "it goes on"
+        assert said.read() == b""
