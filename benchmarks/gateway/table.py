@@ -5,11 +5,11 @@ minus that it was not.
 from collections.abc import Iterator
 
 GOALS = {
-    "whole_p50_ms": 1.5,
+    "whole_p50_ms": 1.2,
     "per_s": 1_000.0,
-    "known_p50_ms": 8.0,
+    "known_p50_ms": 6.0,
     "first_sight_p50_ms": 60.0,
-    "first_p50_ms": 2.0,
+    "first_p50_ms": 1.5,
 }
 """Limits for the time added to a direct connection, and minimum requests per second."""
 RSS_MB = 150.0
