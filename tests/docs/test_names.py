@@ -109,7 +109,9 @@ def test_a_page_for_engineers_names_what_there_is(page):
 
 def files_gone(package: Path, docstring: str) -> list[str]:
     """The files that the docstring of a package names and that are not below it; a quoted one is an example."""
-    named = [name for name in FILE.findall(re.sub(r'"[^"\n]*"', "", docstring)) if name.endswith((".py", ".sql"))]
+    named = [
+        name for name in FILE.findall(re.sub(r'"[^"\n]*"', "", docstring)) if name.endswith((".py", ".sql"))
+    ]
     return [name for name in named if not any(package.rglob(name))]
 
 

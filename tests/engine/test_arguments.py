@@ -129,7 +129,9 @@ class AsyncListener:
     async def __call__(self, event: refold.Event) -> None: ...
 
 
-@pytest.mark.parametrize("listener", [listen, partial(listen), AsyncListener()], ids=["function", "partial", "object"])
+@pytest.mark.parametrize(
+    "listener", [listen, partial(listen), AsyncListener()], ids=["function", "partial", "object"]
+)
 async def test_an_async_listener_is_refused(engine, listener):
     for make in (refold.Conversation, refold.sync.Conversation):
         with pytest.raises(ConfigError, match="on_event must be a plain function") as told:
