@@ -170,6 +170,18 @@ def test_every_exported_name_exists():
         assert getattr(refold, name) is not None
 
 
+def test_every_exported_class_and_function_has_a_docstring():
+    found = {name: getattr(refold, name) for name in refold.__all__}
+
+    assert [name for name, one in found.items() if inspect.isclass(one) and not own_docstring(one)] == []
+    assert [name for name, one in found.items() if inspect.isfunction(one) and not one.__doc__] == []
+
+
+def own_docstring(one: type) -> str:
+    """The docstring of a class itself: `inspect.getdoc` would take that of its base."""
+    return vars(one).get("__doc__") or ""
+
+
 def test_every_error_is_exported():
     """Whatever a program may have to catch."""
     found = {

@@ -107,6 +107,25 @@ def test_a_page_for_engineers_names_what_there_is(page):
     assert unknown_names(text) == []
 
 
+def files_gone(package: Path, docstring: str) -> list[str]:
+    """The files that the docstring of a package names and that are not below it; a quoted one is an example."""
+    named = [
+        name for name in FILE.findall(re.sub(r'"[^"\n]*"', "", docstring)) if name.endswith((".py", ".sql"))
+    ]
+    return [name for name in named if not any(package.rglob(name))]
+
+
+@pytest.mark.parametrize("package", sorted(SOURCE.rglob("__init__.py")), ids=lambda path: path.parent.name)
+def test_a_package_names_the_files_that_it_has(package):
+    docstring = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or ""
+
+    assert files_gone(package.parent, docstring) == []
+
+
+def test_a_file_that_a_package_no_longer_has_is_found():
+    assert files_gone(SOURCE / "stores", "sql/ rows.py, shared.sql  migrations.py") == ["migrations.py"]
+
+
 USER_PAGES = sorted({ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")} - set(PAGES))
 INNER = re.compile(r"(?:refold|core|wire|ports|stores)\.[a-z_]+\.\w+(?:\.\w+)*")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 import refold
@@ -118,6 +120,24 @@ async def test_a_setting_of_another_type(engine, setting):
     if setting[name] is not None:
         await refused(engine.conversation, "other", **setting)
     assert [one.id for one in await engine.conversations()] == ["tides"]
+
+
+async def listen(event: refold.Event) -> None: ...
+
+
+class AsyncListener:
+    async def __call__(self, event: refold.Event) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "listener", [listen, partial(listen), AsyncListener()], ids=["function", "partial", "object"]
+)
+async def test_an_async_listener_is_refused(engine, listener):
+    for make in (refold.Conversation, refold.sync.Conversation):
+        with pytest.raises(ConfigError, match="on_event must be a plain function") as told:
+            make("gpt-4o", on_event=listener)
+        assert "create_task" in told.value.hint
+    await refused(engine.conversation, "other", on_event=listener)
 
 
 @pytest.mark.parametrize("spend", [None, 0, 0.5, float("inf")])

@@ -57,3 +57,13 @@ def test_nothing_can_be_added_before_the_start():
 def test_a_preset_that_there_is_not_is_refused_at_the_start():
     with pytest.raises(ConfigError):
         EvaluationAdapter("nonsense").start([], None, 4_000)
+
+
+@pytest.mark.parametrize("system", ["Be brief.", {"role": "system", "content": "Be brief."}])
+def test_a_system_prompt_that_is_no_list_of_messages_is_refused(system):
+    """Each of its characters or keys would be a message of the user."""
+    adapter = EvaluationAdapter()
+    with pytest.raises(ConfigError, match="list of messages"):
+        adapter.start(system, None, 4_000)
+    with pytest.raises(ConfigError, match="no conversation was started"):
+        adapter.context()

@@ -211,8 +211,8 @@ class FoldedBranch(Struct, frozen=True, dict=True):
         )
 
     def take_earlier(self, messages: Sequence[Message]) -> FoldedBranch:
-        """Append originals that others follow at once, and show them unchanged. They are indexed later: the same as `take` with
-        `later` and `display` for each, in one step.
+        """Append originals that are not the last of their batch, and show them unchanged. They are indexed later: the same as
+        `take` with `later` and `display` for each, in one step.
         """
         task, replies, last = self.task, self.replies, self.branch.last
         before = last.message if last else None

@@ -268,6 +268,14 @@ class Recovery(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
+    """When a conversation is compacted, and how. Presets are policies; `msgspec.structs.replace` makes another one:
+
+        policy = structs.replace(refold.presets.REFOLD, reserve=Share(0.05))
+        refold.Conversation("gpt-4o", policy=policy)
+
+    `refold.policies` has the parts that a policy is made of.
+    """
+
     name: str
     triggers: dict[Moment, Trigger]
     """Triggers of a summary. Moments without an entry are not checked."""

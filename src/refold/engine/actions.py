@@ -420,7 +420,7 @@ class _Draft:
         self._take_in_earlier(messages)
 
     def _take_in_earlier(self, messages: Sequence[Message], *, sensitive: bool = False) -> None:
-        """Add messages that others follow at once: no trigger runs, and they are indexed lazily."""
+        """Add messages that are not the last of their batch: no trigger runs, and they are indexed lazily."""
         state = self.state
         if not messages:
             return

@@ -7,7 +7,7 @@ somewhere inside, after part of the work was done, or would be stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from inspect import signature
+from inspect import iscoroutinefunction, signature, unwrap
 from math import isnan
 
 from refold.model.errors import ConfigError
@@ -132,6 +132,25 @@ def check_function(value: object, name: str) -> None:
     """
     if not callable(value):
         raise _wrong(value, name, "a function", "give a function, or leave it out")
+
+
+def check_listener(value: object, name: str) -> None:
+    """
+    Raises:
+        ConfigError: the value cannot be called, or its calls would do nothing, because nobody awaits them.
+    """
+    check_function(value, name)
+    if is_async(value):
+        raise ConfigError(
+            f"{name} must be a plain function, and not an async one",
+            hint="start a task in it, such as asyncio.create_task(...), or read `events()`",
+        )
+
+
+def is_async(function: object) -> bool:
+    """Whether a call of the function returns a coroutine, which has to be awaited."""
+    own = unwrap(function) if callable(function) else function
+    return iscoroutinefunction(own) or iscoroutinefunction(getattr(own, "__call__", None))  # noqa: B004
 
 
 def check_days(value: object) -> None:

@@ -22,8 +22,8 @@ from refold.core.presets import PresetBlock, policy_of_block, read_block
 from refold.core.stages import AnyStage, Prune
 from refold.core.stages.tool_results import ToolRule
 from refold.engine.arguments import (
-    check_function,
     check_kind,
+    check_listener,
     check_members,
     check_spend,
     check_summariser,
@@ -162,7 +162,7 @@ def _check_types(settings: ConversationSettings) -> None:
     check_timeout(settings.summariser_timeout_s, "summariser_timeout_s")
     check_spend(settings.max_spend)
     if settings.on_event is not None:
-        check_function(settings.on_event, "on_event")
+        check_listener(settings.on_event, "on_event")
 
 
 def check_policy(policy: object) -> None:

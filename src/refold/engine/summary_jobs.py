@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from hashlib import sha256
-from inspect import isawaitable, iscoroutinefunction, unwrap
+from inspect import isawaitable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from weakref import ref
 
@@ -34,7 +34,7 @@ from refold.core.assemble import assemble
 from refold.core.plan import SummaryRequest
 from refold.core.prompts import Count
 from refold.engine import actions
-from refold.engine.arguments import check_summariser
+from refold.engine.arguments import check_summariser, is_async
 from refold.engine.events import UNFIT, EventQueue, Price, SummaryDiscarded
 from refold.engine.journal import Journal
 from refold.engine.state import MODEL_FAILED, OUT_OF_MONEY, State
@@ -1267,7 +1267,7 @@ class FunctionSummariser:
         size = task.characters
         messages = await run_text_work(size, self._plain, task)
         ask = partial(self.function, messages, previous=task.previous, max_tokens=task.max_tokens)
-        answer = ask() if _is_async(self.function) else await call_in_thread(ask)
+        answer = ask() if is_async(self.function) else await call_in_thread(ask)
         text: object = await answer if isawaitable(answer) else answer
         if not isinstance(text, str):
             kind = "None" if text is None else type(text).__name__
@@ -1277,12 +1277,6 @@ class FunctionSummariser:
 
     def _plain(self, task: SummaryTask) -> list[dict[str, Any]]:
         return [plain_message(passage.message, self._dialect) for passage in task.passages]
-
-
-def _is_async(function: SummaryFunction) -> bool:
-    """Whether a call of the function returns at once, with a coroutine: it may use the running event loop."""
-    own = unwrap(function)
-    return iscoroutinefunction(own) or iscoroutinefunction(getattr(own, "__call__", None))  # noqa: B004
 
 
 def valid_unicode(summary: Summary | None) -> Summary | None:

@@ -29,6 +29,8 @@ class Block(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Text(Block, frozen=True, gc=False):
+    """Text of a message."""
+
     text: str
 
 
@@ -42,6 +44,8 @@ class Reasoning(Block, frozen=True, gc=False):
 
 
 class ToolCall(Block, frozen=True, gc=False):
+    """A call of a tool that the model asks for; a `ToolResult` with the same id answers it."""
+
     id: str
     name: str
     arguments: str = "{}"
@@ -59,7 +63,7 @@ class Media(Block, frozen=True, kw_only=True, gc=False):
 
 
 class Image(Media, frozen=True, kw_only=True, gc=False):
-    pass
+    """A picture."""
 
 
 class File(Media, frozen=True, kw_only=True, gc=False):
@@ -76,6 +80,8 @@ class Opaque(Block, frozen=True, gc=False):
 
 
 class ToolResult(Block, frozen=True, gc=False):
+    """What the tool returned for the call `call_id`."""
+
     call_id: str
     parts: tuple[Text | Image | File | Opaque, ...] = ()
     is_error: bool = False
@@ -105,6 +111,8 @@ class Origin(Struct, frozen=True, gc=False):
 
 
 class Message(Struct, frozen=True, gc=False):
+    """One message of a conversation: its role and its parts, read from the JSON in `origin` if there is one."""
+
     role: Role
     parts: tuple[Part, ...]
     origin: Origin | None = None

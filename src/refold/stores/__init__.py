@@ -3,13 +3,13 @@
     url.py           open_store(url): `sqlite:///file`, a path, `postgresql://...`, `memory:`
     memory.py        the reference, without a database: the tables of each owner and their search
     sql/             shared by both databases
-      store.py       SqlStore: which transaction each method runs
-      commit.py      commit a batch: compare-and-swap the branch, append, close one session and open the next
-      conversations.py  begin, fork, read, list and delete conversations; an owner's learnt values, client keys, settings
-      search.py      by words and by vectors            summary_jobs.py   leases, summaries and their cache
-      queries.py shared.sql   a transaction is a generator: it yields (name of a query, parameters) and is sent rows;
+      store.py       SqlStore: which transaction each method runs; leases, summaries and their cache
+      commit.py      commit a batch: compare-and-swap the branch, append, close one session and open the next;
                      failpoints, at which durability tests kill the process
-      rows.py        rows to records and back           migrations.py     bring a database up to date
+      conversations.py  begin, fork, read, list and delete conversations; an owner's learnt values, client keys, settings
+      search.py      by words and by vectors            rows.py           rows to records and back
+      queries.py shared.sql   a transaction is a generator: it yields (name of a query, parameters) and is sent rows;
+                     the migrations, which bring a database up to date
     sqlite/          store.py: the store and its driver, index of words, removal of deleted data; writer.py: one writer per
                      file, group commit, threads with a queue; file.py: open or refuse a file, its errors, backup and check;
                      queries.sql; migrations/

@@ -46,9 +46,14 @@ class EvaluationAdapter:
     ) -> None:
         """
         Raises:
-            ConfigError: there is no such preset.
+            ConfigError: there is no such preset, or the system prompt is no list of messages.
             BudgetError: system prompt and tools leave no room in the window.
         """
+        if isinstance(system, str | Mapping):
+            raise ConfigError(
+                "the system prompt must be a list of messages",
+                hint='such as [{"role": "system", "content": "Be brief."}], or [] for none',
+            )
         policy = None if self._keeps_reserve else PRESETS.get(self.name)
         self._chat = Conversation(
             self._model,

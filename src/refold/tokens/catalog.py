@@ -271,6 +271,8 @@ is `LONGEST`.
 
 
 class WindowSize(Struct, frozen=True):
+    """The window of a model in tokens, where the number comes from, and a warning if it is a guess."""
+
     tokens: int
     source: WindowSource
     warning: str = ""

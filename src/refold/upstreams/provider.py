@@ -76,6 +76,8 @@ REAL_PACE = Pace(time.monotonic, time.time, asyncio.sleep, random.random)
 
 
 class Provider(Struct, frozen=True, forbid_unknown_fields=True):
+    """A provider, or a server of your own, and one of its models; `refold.open_upstream` connects to it."""
+
     name: str
     """A well-known name (`KNOWN`), or any name with a `base_url`."""
     model: str = ""

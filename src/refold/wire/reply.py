@@ -141,6 +141,8 @@ _DECLINED, _BROKEN = "refusal", "error"
 
 
 class Reply(Struct, frozen=True):
+    """A decoded reply of a provider: its messages, its usage and the reason of its end."""
+
     messages: tuple[Message, ...]
     usage: Usage | None = None
     finish: str = ""

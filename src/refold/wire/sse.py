@@ -152,10 +152,14 @@ class SseParser:
 
 
 class TextDelta(Struct, frozen=True, gc=False):
+    """A piece of the text of a streamed reply."""
+
     text: str
 
 
 class ReasoningDelta(Struct, frozen=True, gc=False):
+    """A piece of the reasoning of a streamed reply."""
+
     text: str
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE, Popen
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -14,6 +18,7 @@ from msgspec import structs
 
 from refold.model.errors import StoreError
 from refold.ports.records import Batch
+from refold.stores.sqlite import file
 from refold.stores.sqlite import store as sqlite_store
 from refold.stores.sqlite.store import WORDS_TOGETHER, SqliteStore
 from tests.contract.talks import ANNA, BORIS, begin, embedding, fold, planned, read, say, summary
@@ -156,6 +161,36 @@ async def test_what_a_program_that_was_stopped_has_left_is_cleared_by_the_next(
     assert b"kraken" not in bytes_on_disk(tmp_path)
     assert writer_of(later).execute("SELECT * FROM deletion").fetchall() == []
     await later.close()
+
+
+COPYING = """
+import fcntl, sys
+log = open(sys.argv[1], "r+b")
+fcntl.lockf(log, fcntl.LOCK_EX, 1, 121)  # the lock that SQLite takes for a copy of the log
+print("holds it", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def copying(file: Path) -> Iterator[Popen[bytes]]:
+    """Another program copies the log until its input ends."""
+    with Popen([sys.executable, "-c", COPYING, f"{file}-shm"], stdin=PIPE, stdout=PIPE) as copier:
+        assert copier.stdout.readline() == b"holds it\n"
+        yield copier
+
+
+async def test_a_deletion_waits_for_another_copy_of_the_log(store, tmp_path, monkeypatch, caplog):
+    """SQLite's own wait is for readers only: a copy by another thread or program would leave the deleted text in the log."""
+    await say(store, await begin(store, "kraken"), "the kraken " * 900)
+    await indexed(store)
+    with copying(tmp_path / "a.db") as copier:
+        pauses = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: copier.communicate())
+        monkeypatch.setattr(file, "time", pauses)
+        assert await store.delete(ANNA, "kraken") == 1
+        assert copier.poll() == 0
+    assert caplog.text == ""
+    assert b"kraken" not in bytes_on_disk(tmp_path)
 
 
 async def stopped(_: SqliteStore) -> None:

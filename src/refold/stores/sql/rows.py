@@ -65,8 +65,9 @@ def numbered_digest(number: int, *parts: bytes) -> bytes:
 
 
 def is_damaged(digest: bytes | None, number: int | None, *parts: bytes | None) -> bool:
-    """True if bytes are missing, or not those of their stored checksum; `number` is that of a value with a numbered one. What was
-    stored by a version without checksums is not known.
+    """True if bytes are missing or do not match their stored checksum. The checksum of a value that is written again begins with
+    a number, the same as in its row (`number`); one with another number is that of an earlier value, and is not compared. Without a
+    checksum the answer is False: earlier versions stored none.
     """
     if digest is None:
         return False

@@ -94,6 +94,8 @@ APPLICATION = 1_382_368_879
 """The application id that the first migration writes into the header: "ReFo"."""
 PATIENCE_S = 60.0
 """Time that a writer waits for another program: far longer than any transaction of Refold, short enough to report a hang."""
+COPY_PAUSE_S = 0.01
+"""The pause between two attempts to empty the log while another thread or program copies it."""
 READER_PATIENCE_MS = 5_000
 """Readers wait for a lock only while a file is recovered after a crash."""
 MOST_IN_MEMORY = 64_000_000
@@ -196,13 +198,26 @@ def wipe(path: Path, most_bytes: float, patience_ms: int) -> apsw.Error | None:
     try:
         connection.set_busy_timeout(patience_ms)
         failed = _write_anew(connection, most_bytes)
+        not_emptied = _empty_log(connection, patience_ms)
+        return failed or not_emptied
+    finally:
+        connection.close()
+
+
+def _empty_log(connection: apsw.Connection, patience_ms: int) -> apsw.Error | None:
+    """Copy the log into the file, and empty it. SQLite waits for readers, but not for another copy, such as one of `copy_log` in another
+    thread; the pauses here do.
+    """
+    until = time.monotonic() + patience_ms / 1_000
+    while True:
         try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.BusyError, apsw.FullError) as error:
-            return failed or error
-        return failed
-    finally:
-        connection.close()
+            if isinstance(error, apsw.FullError) or time.monotonic() >= until:
+                return error
+            time.sleep(COPY_PAUSE_S)
+        else:
+            return None
 
 
 def _write_anew(connection: apsw.Connection, most_bytes: float) -> apsw.Error | None:

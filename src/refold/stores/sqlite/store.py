@@ -424,7 +424,7 @@ class SqliteStore(SqlStore):
         self._noted.clear()
         if failed := await self._clear(MOST_WIPED, PATIENCE_MS):
             _log.warning(
-                "it is deleted, and some of it is still in the file (%s): the next program that deletes or says something clears it",
+                "it is deleted, and some of it is still in the file (%s): the next program that deletes or adds messages removes it",
                 type(failed).__name__,
             )
 
