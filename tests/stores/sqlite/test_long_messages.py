@@ -10,7 +10,7 @@ import pytest
 from refold.stores.memory import MemoryStore
 from refold.stores.sqlite import store as sqlite_store
 from refold.stores.sqlite.store import WORDS_TOGETHER, SqliteStore
-from tests.contract.talks import ANNA, begin, say
+from tests.contract.talks import ANNA, BORIS, begin, say
 from tests.stores.sqlite.inside import writer_of
 
 PART, OVERLAP = 2_000, 40
@@ -145,6 +145,35 @@ async def test_a_long_message_that_is_deleted_leaves_no_words(store, small_parts
     assert list(writer_of(store).execute("SELECT count(*) FROM words_docsize")) == [(0,)]
     assert await store.search(ANNA, "kraken") == []
     assert await store.check() == []
+
+
+@pytest.mark.parametrize("owner", [ANNA, BORIS])
+async def test_another_conversation_that_gets_the_place_of_a_deleted_one_gets_its_own_words(
+    store, small_parts, owner
+):
+    text = " ".join(f"w{number}" for number in range(4_000))
+    await say(store, await begin(store, "old"), text)
+    write, parts = store._file.write, 0
+
+    async def write_and_replace(begun, *args, **kwargs):
+        nonlocal parts
+        done = await write(begun, *args, **kwargs)
+        parts += begun is sqlite_store._index_part
+        if parts == 2:
+            parts += 1
+            await store.delete(ANNA, "old")
+            await say(store, await begin(store, "new", owner), text)
+            # As far as before, by another program: the message is in the same place, and its bytes are the same.
+            long = (await store._file.read_at_once(sqlite_store._spell_some))[1]
+            for _ in range(2):
+                await write(sqlite_store._index_part, long, next(long.parts), is_last=False)
+        return done
+
+    store._file.write = write_and_replace
+    await store.search(ANNA, "w1")
+
+    for word in ("w0", "w1500", "w3999"):
+        assert [hit.seq for hit in await store.search(owner, word, conversation="new")] == [0], word
 
 
 async def test_a_store_is_closed_soon_and_the_next_program_indexes_what_waits(

@@ -401,10 +401,15 @@ SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'migration'
 SELECT body FROM message WHERE id = :id
 
 -- name: get_word_end
--- How many words of a message the index has taken up, whoever its owner is; no row if it has all of them, or the message is gone.
-SELECT coalesce((SELECT sum(size) FROM word_part WHERE word_part.message = message.id), 0)
+-- How many words of a message the index has taken up, and whose it is, whoever that is; no row if it has all of them, or the message
+-- is gone.
+SELECT
+    coalesce((SELECT sum(size) FROM word_part WHERE word_part.message = message.id), 0),
+    branch.owner, branch.conversation
 FROM message
-WHERE id = :id AND digest = :digest AND NOT EXISTS (SELECT 1 FROM indexed WHERE indexed.message = message.id)
+CROSS JOIN branch ON branch.ordinal = message.id >> 32
+WHERE message.id = :id AND digest = :digest
+    AND NOT EXISTS (SELECT 1 FROM indexed WHERE indexed.message = message.id)
 
 -- name: has_unindexed
 -- Are there more messages than so many, whoever their owner is, that the index has not taken up?

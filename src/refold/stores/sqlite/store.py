@@ -514,7 +514,6 @@ class _LongMessage(Struct):
 
     id: int
     digest: bytes
-    scope: str
     start: int
     parts: Iterator[_WordPart]
     """From `start` on. They hold the text of the message."""
@@ -525,7 +524,7 @@ def _spell_some() -> Transaction[tuple[_SpeltWords, _LongMessage | None]]:
     one, and is split later, part by part.
     """
     spelt: _SpeltWords = {}
-    for owner, conversation, which, wire, digest, is_new in (yield from _unindexed()):
+    for _, _, which, wire, digest, is_new in (yield from _unindexed()):
         if not is_new:
             continue
         found = yield "get_unindexed_body", {"id": which}
@@ -540,7 +539,7 @@ def _spell_some() -> Transaction[tuple[_SpeltWords, _LongMessage | None]]:
         del text
         few = list(islice(parts, 2))
         if start or len(few) > 1:
-            return spelt, _LongMessage(which, digest, scope(owner, conversation), start, chain(few, parts))
+            return spelt, _LongMessage(which, digest, start, chain(few, parts))
         spelt[which, digest] = few[0].words if few else ""
     return spelt, None
 
@@ -595,13 +594,15 @@ def _index_part(long: _LongMessage, part: _WordPart | None, *, is_last: bool) ->
     found = yield "get_word_end", {"id": long.id, "digest": long.digest}
     if not found:
         return None
-    end: int = found[0][0]
+    # Read with each part: another conversation may have the id now, and begin with the same message.
+    end: int
+    end, owner, conversation = found[0]
     if part is not None and part.first == end:
         row = {
             "id": long.id,
             "first": part.first,
             "size": part.size,
-            "scope": long.scope,
+            "scope": scope(owner, conversation),
             "words": part.words,
         }
         yield "index_part", row
