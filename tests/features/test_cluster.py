@@ -56,7 +56,7 @@ async def summaries_stored(engine: Engine) -> int:
     return sum(one.kind == "summary" for one in await engine.store.calls("local", "ships"))
 
 
-@pytest.mark.feature("N9")
+@pytest.mark.feature("N9", "L5")
 async def test_a_worker_writes_the_summaries_and_every_gateway_uses_them(tmp_path, database, capsys):
     async with (
         ScriptedUpstream(window=WINDOW, otherwise=either) as upstream,
@@ -300,7 +300,7 @@ async def test_a_gateway_that_is_told_to_stop_says_so_answers_and_ends(tmp_path)
         assert await gateway.stop() == 0
 
 
-@pytest.mark.feature("N9")
+@pytest.mark.feature("N9", "L5")
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 async def test_several_processes_serve_one_port_and_a_dead_one_is_replaced(tmp_path, request, kind):
     store = f"sqlite:///{tmp_path}/chats.db" if kind == "sqlite" else request.getfixturevalue("database")

@@ -762,7 +762,7 @@ async def _talk(engine: refold.Engine, provider: ScriptedUpstream, wire: str) ->
     return talk
 
 
-@pytest.mark.feature("N13")
+@pytest.mark.feature("N13", "L5")
 @pytest.mark.parametrize("wire", FORMATS)
 async def test_the_library_asks_sends_exports_imports_and_examines(wire, monkeypatch, tmp_path):
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):

@@ -232,7 +232,7 @@ def plugins_of(plugin: refold.Plugin) -> Plugins:
     return Plugins([LoadedPlugin(plugin, "a test", PluginGuard(plugin))])
 
 
-@pytest.mark.feature("X16")
+@pytest.mark.feature("X16", "L11")
 async def test_names_of_a_plugin_work_where_names_of_ours_do(harbour, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {
