@@ -401,8 +401,8 @@ SELECT count(*) > 0 FROM sqlite_schema WHERE name = 'migration'
 SELECT body FROM message WHERE id = :id
 
 -- name: get_word_end
--- How many words of a message the index has taken up, and whose it is, whoever that is; no row if it has all of them, or the message
--- is gone.
+-- How many words of a message the index has taken up, and whose it is, whoever that is.
+-- No row if it has all of them, or the message is gone.
 SELECT
     coalesce((SELECT sum(size) FROM word_part WHERE word_part.message = message.id), 0),
     branch.owner, branch.conversation
